@@ -12,6 +12,7 @@ import json
 import os
 import zlib
 from base64 import b64decode, b64encode
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -19,10 +20,13 @@ from math import floor, ldexp
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
-from palmatch.device.ledger import MAX_UNITS, UNIT_BITS, Charge, Limits, Now, Store, device_clock
+from palmatch.device.distribution import GRID
+from palmatch.device.ledger import MAX_UNITS, UNIT_BITS, Charge, Entry, Limits, Now, Store, device_clock
 from palmatch.domains import mobility
+from palmatch.domains.reports import report_columns
 from palmatch.errors import InputError
 from palmatch.guarantee import FRESH_RANDOMNESS, region_only, simulated, with_prior
 from palmatch.matchers.lists import MatchOutcome
@@ -129,8 +133,12 @@ class Request(NamedTuple):
         """Return the report as a channel of its own, with the posterior means for this matching's resources."""
         if not self.chances:
             return constant_channel(region, prior=prior)
-        chances = np.frombuffer(zlib.decompress(self.chances), dtype="<i8").astype(np.int64)
+        chances = self.likelihood()
         return make_channel(region, np.arange(len(chances)), chances[:, None], prior=prior)
+
+    def likelihood(self) -> IntArray:
+        """Return the chance over GRID of the report from each possible type."""
+        return np.frombuffer(zlib.decompress(self.chances), dtype="<i8").astype(np.int64)
 
 
 class Session:
@@ -143,11 +151,11 @@ class Session:
     Formal guarantees
     -----------------
     The report of a request is drawn from a channel that keeps its ε, chosen from what is public and stored before, and
-    is on the disk with its charge before anything is done with it. It is never drawn again: what comes later is a
-    function of stored reports, public data and fresh public randomness. With resources that are listed at public places
-    and times the whole sequence of requests is an adaptive composition of reports, whose ε add up by agent to at most
-    the budget in any window of the period (and to the lifetime budget in all). Whether a budget is spent follows from
-    what is public.
+    is on the disk with its charge before anything is done with it. It is never drawn again: what comes later, the prior
+    that is learnt from reports too, is a function of stored reports, public data and fresh public randomness. With
+    resources that are listed at public places and times the whole sequence of requests is an adaptive composition of
+    reports, whose ε add up by agent to at most the budget in any window of the period (and to the lifetime budget in
+    all). Whether a budget is spent follows from what is public.
 
     Parameters
     ----------
@@ -222,9 +230,13 @@ class Session:
         # Where requests are that have not reported yet: private, and in memory alone.
         self._unreported: dict[str, tuple[float, float]] = {}
         self._calls = 0
+        # The last reports from each region, of requests that have ended too: public.
+        self._reports: dict[str, deque[IntArray]] = {}
         # The store knows one thread.
         self._thread = ThreadPoolExecutor(1, "palmatch session")
-        self._store = self._thread.submit(Store, store, limits=self.budget.limits, clock=clock).result()
+        self._store = self._thread.submit(
+            Store, store, limits=self.budget.limits, clock=clock, listen=self._listen
+        ).result()
         try:
             partition = f"squares of {edge:g} m, possible types every {spacing:g} m, from {origin[0]:g}, {origin[1]:g}"
             self._thread.submit(self._store.pin, "partition", partition).result()
@@ -292,8 +304,14 @@ class Session:
 
         Parameters
         ----------
-        agents, resources, ids, conflicts, conflicts_are_public:
-            As in `match`.
+        agents, resources:
+            As in `match`, and so are the others.
+        ids:
+            The agents' ids.
+        conflicts:
+            Pairs that must not be matched.
+        conflicts_are_public:
+            Says that they are public.
 
         Returns
         -------
@@ -355,7 +373,27 @@ class Session:
             found = with_prior(found, getattr(self._map["likely"], "source", "the given likely places"))
         return found if self._seed is None else simulated(found)
 
+    def reports(self) -> pl.DataFrame:
+        """Return the reports of the store, up to 500 of each region, for `palmatch match --reports`.
+
+        Returns
+        -------
+        DataFrame
+            Columns region, channel and report: no ids, no times, no places.
+        """
+        known = self._thread.submit(lambda: [(name, one) for name, every in self._reports.items() for one in every])
+        return pl.DataFrame(report_columns(known.result()))
+
     # --- in the session's own thread ---
+
+    def _listen(self, entry: Entry) -> None:
+        """Take note of a report, once: of a request that begins or has reported."""
+        for text in entry.kept.values():
+            if entry.kind == "charged" and (request := Request.unpacked(text)) is not None:
+                edge, place = self._map["edge"], np.array([request.at])
+                column, row = mobility.squares_of(place[:, 0], place[:, 1], edge, self._map["origin"])[0].tolist()
+                region = str(mobility.Square(edge, int(column), int(row)))
+                self._reports.setdefault(region, deque(maxlen=500)).append(request.likelihood())
 
     def _end(self, ids: Sequence[str]) -> int:
         known = self._store.kept_of([_name(agent) for agent in ids])
@@ -449,7 +487,10 @@ class Session:
         )
         playing = set(ids)
         allowed = [pair for pair in conflicts if pair[0] in playing]
-        return mobility.problem(points, cars, interest=self._interest, conflicts=allowed or None, **self._map)
+        told = {region: np.array(every) / GRID for region, every in self._reports.items()}
+        return mobility.problem(
+            points, cars, interest=self._interest, conflicts=allowed or None, reports=told, **self._map
+        )
 
     def _write(
         self,

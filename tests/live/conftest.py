@@ -78,14 +78,8 @@ def start_broker(tmp_path: Path) -> Iterator[Callable[..., Broker]]:
         broker.close()
 
 
-@pytest.fixture
-def bus() -> Bus:
-    """In virtual time: what parties do is the same on every bus."""
-    return MemoryBus()
-
-
 @pytest.fixture(params=["memory", "hub", "mqtt"])
-def any_bus(request: pytest.FixtureRequest) -> Bus:
+def bus(request: pytest.FixtureRequest) -> Bus:
     match request.param:
         case "memory":
             return MemoryBus()

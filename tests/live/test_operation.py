@@ -107,9 +107,13 @@ def test_a_full_disk_is_one_sentence_and_the_game_goes_on_when_there_is_room(sma
         assert not any("exception" in line for line in lines.lines)
 
 
-def test_a_resource_list_that_cannot_be_read_leaves_the_last_good_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("broken", ["", "id,lat,lon\nv1,nowhere,-73.99\n", None])
+def test_a_resource_list_that_cannot_be_read_leaves_the_last_good_one(tmp_path: Path, broken: str | None) -> None:
     with board(tmp_path / "keys", tmp_path) as (process, lines, port):
-        (tmp_path / "vehicles.csv").write_text("id,lat,lon\nv1,nowhere,-73.99\n")
+        if broken is None:
+            (tmp_path / "vehicles.csv").unlink()
+        else:
+            (tmp_path / "vehicles.csv").write_text(broken)
         lines.wait("resource list")
         match_device(tmp_path / "keys", tmp_path, port)
         assert process.poll() is None
@@ -208,9 +212,7 @@ def test_a_device_whose_clock_is_off_says_so_with_the_difference_before_it_takes
         hub = Hub(TRUST)
         url = await hub.start(routes=[issuer.route()])
         address = url.replace("ws://", "http://").rsplit("/", 1)[0] + "/token"
-        ask = issuer_at(
-            address, member, clock=lambda: now + off, noted=lambda _event, text, _figures: said.append(text)
-        )
+        ask = issuer_at(address, member, clock=lambda: now + off, noted=said.append)
         await ask("g", tokens.request(issuer.key("g"), "g", bytes(32)).blinded)
         await hub.stop()
         issuer.close()

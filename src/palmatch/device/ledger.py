@@ -848,7 +848,7 @@ class Store(Ledger):
     """Budgets of many agents in one ledger, a line for each charge with its owner; limits hold for each owner.
 
     What is remembered under a name with an empty value is forgotten. A file of one agent is refused, and one of many
-    where one is expected.
+    where one is expected. `listen` is told every line once, in their order.
     """
 
     def __init__(
@@ -858,7 +858,9 @@ class Store(Ledger):
         limits: Limits,
         clock: Callable[[], Now] = device_clock,
         timeout_seconds: float = LOCK_SECONDS,
+        listen: Callable[[Entry], object] | None = None,
     ) -> None:
+        self._listen = listen
         super().__init__(path, agent="many agents", clock=clock, timeout_seconds=timeout_seconds, **asdict(limits))
 
     def remaining_of(self, owners: Sequence[str]) -> list[int]:
@@ -907,6 +909,8 @@ class Store(Ledger):
         del self._entries[:-1]
         for name in [name for name, value in entry.kept.items() if not value]:
             del self._kept[name]
+        if self._listen is not None:
+            self._listen(entry)
         return entry
 
 

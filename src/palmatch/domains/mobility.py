@@ -50,6 +50,7 @@ from palmatch.domains.geometry import (
     utility_of_pairs,
     utility_table,
 )
+from palmatch.domains.reports import Reports, prior_from_reports
 from palmatch.errors import InputError
 from palmatch.problem import FloatArray, IntArray, Problem, Region, for_all_agents, given_or, make_problem
 from palmatch.threads import both, spread
@@ -215,6 +216,8 @@ class City:
     likely: PublicPlaces | None = None
     # Where the public places come from that the prior was computed from, if it was.
     prior_source: str = ""
+    # Reports of earlier matchings, which are public.
+    reports: Reports | None = None
 
     @property
     def places(self) -> FloatArray:
@@ -292,7 +295,7 @@ class City:
             nowhere = total < 1e-12
             share = np.where(nowhere, even, _EVEN * even + (1 - _EVEN) * weights / np.where(nowhere, 1.0, total))
             for place, row in zip(same.tolist(), share, strict=True):
-                result[place] = row
+                result[place] = prior_from_reports(self.reports, str(squares[place]), row)
         return result
 
     def corner(self, square: Square) -> FloatArray:
@@ -339,6 +342,7 @@ def problem(
     epsilon: ArrayLike | None = None,
     origin: tuple[float, float] = ORIGIN,
     likely: Places | None = None,
+    reports: Reports | None = None,
     capacity: ArrayLike | None = None,
     demand: ArrayLike | None = None,
     conflicts: Iterable[tuple[str, str]] | None = None,
@@ -368,6 +372,9 @@ def problem(
         Published places near which agents are likely to be, such as stations; the vehicles unless given. A good guess
         makes better matchings of `once`. It becomes public: give places of agents, earlier ones too, only if they are
         published anyway. The guarantee says that it protects no agent in them, and names the file that they come from.
+    reports:
+        Published reports of earlier matchings, from which the prior is learnt, which costs nothing; what
+        `palmatch.domains.reports.read_reports` returns.
     capacity, demand:
         How many requests a vehicle takes and how many vehicles a request, for all or for each, where columns
         `capacity` and `demand` say nothing; 1 unless given.
@@ -411,7 +418,7 @@ def problem(
     (latitude, longitude, places, parked), (squares, spots) = both(projected, in_squares)
     known = parked if likely is None else metres_of(as_points(likely, "likely", "resources"), latitude, longitude)
     source = "" if likely is None else likely.source if isinstance(likely, Points) else "the given likely places"
-    city = City(parked, float(alpha), float(spacing), latitude, longitude, origin, PublicPlaces(known), source)
+    city = City(parked, float(alpha), float(spacing), latitude, longitude, origin, PublicPlaces(known), source, reports)
     problem = make_problem(
         city,
         np.column_stack((places, edges, squares, spots)),

@@ -103,8 +103,6 @@ class Method:
         Whether its guarantee depends on ε: False where an agent's type is never acted on, and where it always is.
     reveals:
         What an observer sees of an agent, in words.
-    parts:
-        Its mechanism and its matcher, a word each; rounds are both.
     centre:
         Whether a party other than agents and resources computes the matching.
     rounds:
@@ -147,7 +145,6 @@ class Method:
     notion: Notion = "PLDP"
     spends: bool = True
     reveals: str = ""
-    parts: tuple[str, str] = ("its own", "its own")
     centre: bool = False
     rounds: bool = True
     random: bool = True
@@ -297,14 +294,10 @@ _REPORT = "one report under randomised response, then a function of the reports"
 
 # What several of them have in common.
 _centre = partial(Method, centre=True, rounds=False)
-_knowing_centre = partial(
-    _centre, notion="none", spends=False, random=False, reveals="all utilities, to a centre", parts=("truth", "optimal")
-)
+_knowing_centre = partial(_centre, notion="none", spends=False, random=False, reveals="all utilities, to a centre")
 _noisy = partial(Method, notion="geo-indistinguishability", located=True)
-_noisy_centre = partial(
-    _noisy, centre=True, rounds=False, reveals="a noisy place, to a centre", parts=("laplace", "optimal")
-)
-_attempts = partial(Method, reveals="noisy attempts, looks and back-offs", has_delta=True, parts=("rounds", "rounds"))
+_noisy_centre = partial(_noisy, centre=True, rounds=False, reveals="a noisy place, to a centre")
+_attempts = partial(Method, reveals="noisy attempts, looks and back-offs", has_delta=True)
 
 for _method in (
     Method(
@@ -314,7 +307,6 @@ for _method in (
         matcher=reports.auction,
         reveals=_REPORT,
         live=("bids",),
-        parts=("report", "auction"),
     ),
     _attempts("palma", "PALMA with proved accounting", game=rounds.palma_game, live=("rounds",)),
     Method(
@@ -323,7 +315,6 @@ for _method in (
         mechanism=reports.reporting,
         matcher=reports.adaptive,
         reveals=_REPORT,
-        parts=("report", "alma"),
     ),
     _attempts(
         "published",
@@ -337,7 +328,6 @@ for _method in (
         game=rounds.noise_game,
         spends=False,
         reveals="the region",
-        parts=("rounds", "rounds"),
     ),
     Method(
         "unlimited",
@@ -346,7 +336,6 @@ for _method in (
         notion="none",
         spends=False,
         reveals="attempts, looks and back-offs on one's own utilities",
-        parts=("truth", "rounds"),
     ),
     Method(
         "alma",
@@ -355,7 +344,6 @@ for _method in (
         notion="none",
         spends=False,
         reveals="one's own list",
-        parts=("truth", "alma"),
     ),
     _knowing_centre(
         "hungarian",
@@ -371,7 +359,6 @@ for _method in (
         check=baselines.refuse_beyond_auction,
         reveals="one report under randomised response, to a centre",
         live=("report",),
-        parts=("report", "optimal"),
     ),
     _centre(
         "hungarian-region",
@@ -380,7 +367,6 @@ for _method in (
         check=baselines.refuse_too_large,
         spends=False,
         reveals="the region, to a centre",
-        parts=("region", "optimal"),
     ),
     _centre(
         "hungarian-exponential",
@@ -389,7 +375,6 @@ for _method in (
         matcher=reports.optimal,
         check=baselines.refuse_too_large,
         reveals="one report of the exponential mechanism, to a centre",
-        parts=("exponential", "optimal"),
     ),
     _noisy_centre(
         "hungarian-geo",
@@ -408,14 +393,12 @@ for _method in (
         "ALMA on noisy places of agents and resources",
         baselines.prepare_alma_geo,
         reveals="a list that follows from a noisy place",
-        parts=("laplace", "alma"),
     ),
     _knowing_centre(
         "greedy",
         "the best pair first; a centre knows everything, no privacy",
         baselines.prepare_greedy,
         check=baselines.refuse_too_large,
-        parts=("truth", "greedy"),
     ),
     _centre(
         "random",
@@ -423,7 +406,6 @@ for _method in (
         baselines.prepare_random,
         spends=False,
         reveals="nothing",
-        parts=("region", "random"),
     ),
 ):
     # All of them take capacities, demands and conflicts; agents that have partners have no places to be blurred.
