@@ -13,14 +13,22 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, TypeAlias, cast
 
+from palmatch.data.city import crowd
 from palmatch.device.state import slot_for
-from palmatch.live.demo import Plan, Played, Schedule, play
+from palmatch.live.board import PHASES
+from palmatch.live.demo import GAME, Plan, Schedule, Service, outcome_of, write_places
+from palmatch.live.issuer import Issuer
+from palmatch.live.keys import Signer
+from palmatch.live.ops import PrometheusMetrics, run
 from palmatch.live.rules import method_of
+from palmatch.live.simulation import signer_of
+from palmatch.live.tokens import Identity, keep
 from palmatch.methods import Settings, Workspace, prepare
 
 INTEREST, EDGE, EPSILON = 20, 1000.0, 1.0
@@ -31,7 +39,6 @@ _JOINING, _PREPARING, _REPORTING = 0.37, 0.12, 0.3
 # Bids: the horizon; seconds to join and to read tables, and for each device of the machine; and by how much these may
 # be prolonged.
 _SLOTS, _FIRST, _JOINING_OF_DEVICE, _PREPARING_OF_DEVICE, _MOST_SHARED = 100, 5.0, 0.002, 0.002, 4.0
-# More processes than cores would take turns with the board and the hub or broker.
 _DEVICES_OF_PROCESS = 5000
 _IN_MEMORY = Path("/dev/shm")
 
@@ -94,19 +101,62 @@ class LiveRun:
         return asdict(self) | {"in_time": self.in_time, "loss_ratio": self.loss / self.batch_loss}
 
 
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Processor time in seconds since a process began, and its memory now and at most, in megabytes."""
+
+    processor: float
+    megabytes: float
+    peak: float
+
+    @classmethod
+    def of(cls, process: int) -> Usage:
+        """Return what a process has used."""
+        folder = Path("/proc") / str(process)
+        times = (folder / "stat").read_text().rsplit(")", 1)[1].split()[11:13]
+        facts = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines() if ":" in line)
+        memory = [int(facts[name].split()[0]) / 1024 for name in ("VmRSS", "VmHWM")]
+        return cls(sum(map(int, times)) / os.sysconf("SC_CLK_TCK"), *memory)
+
+
+class MeasuredService(Service):
+    """A game of a crowd that has its tokens beforehand: blind ones, over HTTP, would take minutes."""
+
+    interest = INTEREST
+
+    def __init__(self, plan: Plan, schedule: Schedule, folder: Path, work: Path) -> None:
+        # More processes than cores would take turns with the board and the hub or broker.
+        self.groups = max(2, -(-plan.agents // _DEVICES_OF_PROCESS))
+        places = crowd(plan.agents, seed=plan.seed or 0)
+        agents, vehicles = write_places(folder, places.requests[: plan.agents], places.vehicles[: plan.agents])
+        super().__init__(plan, work, agents, vehicles, lambda _what, _done, _total: None)
+        self.schedule, self.metrics = schedule, PrometheusMetrics()
+        self.used: dict[str, dict[str, Usage]] = {}
+
+    def prepare(self, issuer: Issuer) -> None:
+        """Give each device its token."""
+        for name in self.agents.ids:
+            signer = Signer.fresh() if self.plan.seed is None else signer_of(self.plan.seed, GAME, name)
+            own = Identity(signer, issuer.linked_token(GAME, signer.public))
+            keep(self.folder(name), issuer.key(GAME), GAME, own)
+
+    def measure(self, stage: Literal["idle", "before", "after"]) -> None:
+        """Take note of what processes have used."""
+        self.used[stage] = {name: Usage.of(pid) for name, pid in self.pids.items()}
+
+
 def measured(protocol: Protocol, transport: Transport, *, agents: int, seconds: float, seed: int) -> LiveRun:
     """Play a game by a protocol over a transport."""
     load = os.getloadavg()[0]
     shares = (_JOINING * seconds, _PREPARING * seconds, _REPORTING * seconds)
     times = _bids_schedule(agents, load) if protocol == "bids" else Schedule(*shares, 1)
-    with TemporaryDirectory(prefix="palmatch-bench-") as folder:
-        plan = Plan(
-            protocol, transport, agents, 0.0, EDGE, EPSILON, seed, Path(folder),
-            crowd=True, interest=INTEREST, groups=max(2, -(-agents // _DEVICES_OF_PROCESS)), times=times,
-        )  # fmt: skip
-        work = _IN_MEMORY if os.access(_IN_MEMORY, os.W_OK) else None
-        played = play(plan, None, work=work)
-    return _figures(plan, played, seconds, load)
+    memory = _IN_MEMORY if os.access(_IN_MEMORY, os.W_OK) else None
+    with TemporaryDirectory(prefix="palmatch-bench-") as out, TemporaryDirectory(dir=memory) as work:
+        plan = Plan(protocol, transport, agents, 0.0, EDGE, EPSILON, seed, Path(out))
+        service = MeasuredService(plan, times, Path(out), Path(work))
+        began = time.monotonic()
+        run(service.run())
+        return _figures(service, seconds, time.monotonic() - began, load)
 
 
 def _bids_schedule(agents: int, load: float) -> Schedule:
@@ -116,14 +166,21 @@ def _bids_schedule(agents: int, load: float) -> Schedule:
     return Schedule(shared * joining, shared * preparing, shared * slot_for(agents), _SLOTS)
 
 
-def _figures(plan: Plan, played: Played, seconds: float, load: float) -> LiveRun:
-    before, after = played.before, played.after
+def _figures(service: MeasuredService, seconds: float, took: float, load: float) -> LiveRun:
+    plan, played = service.plan, outcome_of(service, took)
+    idle, before, after = (service.used[stage] for stage in ("idle", "before", "after"))
     used = {name: after[name].processor - before[name].processor for name in after if name in before}
     devices = sum(value for name, value in used.items() if name.startswith("devices"))
     processor = {name: value for name, value in used.items() if not name.startswith("devices")} | {"devices": devices}
-    bus = "broker" if "broker" in played.before else "service"
-    grown = before[bus].megabytes - played.idle[bus].megabytes
-    phases = dict(played.phases)
+    bus = "broker" if "broker" in before else "service"
+    grown = before[bus].megabytes - idle[bus].megabytes
+    assert isinstance(service.metrics, PrometheusMetrics)
+    counted = service.metrics.value
+    phases = {name: counted("palmatch_phase_seconds_sum", phase=name) for name in PHASES}
+    joined, told = (
+        int(sum(counted("palmatch_accepted_total", kind=kind) for kind in kinds))
+        for kinds in (("join",), ("report", "bid", "claim"))
+    )
     telling = phases["told"] - phases["prepared"]
     settings = Settings(epsilon=plan.epsilon)
     method = method_of(plan.protocol).name
@@ -135,12 +192,12 @@ def _figures(plan: Plan, played: Played, seconds: float, load: float) -> LiveRun
         agents=plan.agents,
         seconds=seconds,
         slots=played.slots,
-        joined=played.accepted[0],
-        accepted=played.accepted[1],
+        joined=joined,
+        accepted=told,
         matched=int((played.resource_of >= 0).sum()),
         published=phases["published"],
         phases=phases,
-        claims_per_second=played.accepted[1] / telling,
+        claims_per_second=told / telling,
         packets_per_core=played.messages / max(used[bus], 1e-9),
         bytes_per_device=played.bytes_per_device,
         kilobytes_per_connection=1024 * grown / plan.agents,

@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from palmatch import data
     from palmatch.domain import Domain
-    from palmatch.domains import mobility, pairs, papers, scores, table
+    from palmatch.domains import bids, mobility, pairs, papers, scores, table
     from palmatch.errors import DidNotConverge, InputError, PalmatchError
     from palmatch.matching import Guarantee, Matching, Outcome, Trace
     from palmatch.methods import METHODS, Method, PreparedMethod, Settings, Workspace, match, prepare, register
@@ -30,7 +30,7 @@ __version__ = "0.2.0"
 _HOMES = {
     "palmatch.": ("data",),
     "palmatch.domain": ("Domain",),
-    "palmatch.domains.": ("mobility", "pairs", "papers", "scores", "table"),
+    "palmatch.domains.": ("bids", "mobility", "pairs", "papers", "scores", "table"),
     "palmatch.errors": ("DidNotConverge", "InputError", "PalmatchError"),
     "palmatch.matching": ("Guarantee", "Matching", "Outcome", "Trace"),
     "palmatch.methods": (
@@ -70,6 +70,7 @@ __all__ = [
     "Trace",
     "Workspace",
     "audit",
+    "bids",
     "compare",
     "data",
     "fairness",

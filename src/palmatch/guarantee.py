@@ -26,11 +26,15 @@ SIMULATION = "This is a simulation: draws that follow from a seed, or serve seve
 FRESH_RANDOMNESS = "Each agent uses fresh, independent, private randomness."
 
 
+# Between what a guarantee holds, unless a domain says more.
+_TYPES = "possible agents of a region"
+
+
 def pldp_statement(epsilon: float, delta: float = 0.0) -> str:
     """Return (ε, δ)-PLDP in one sentence: in posterior odds for δ = 0; for δ > 0 these are not bounded."""
     if epsilon == 0 and delta == 0:
         return "Nothing is learnt about an agent beyond its region."
-    between = "For any two possible agents of a region"
+    between = f"For any two {_TYPES}"
     if delta:
         return (
             f"{between} and any set S of observations, Pr[S | one] ≤ e^ε Pr[S | the other] + δ, "
@@ -41,6 +45,23 @@ def pldp_statement(epsilon: float, delta: float = 0.0) -> str:
         f"{between}, posterior odds between them change by a factor of at most e^ε{factor}, with ε = "
         f"{format_epsilon(epsilon)} and δ = 0, whatever is observed."
     )
+
+
+def bounds(guarantee: Guarantee) -> str:
+    """Return ε and δ of a guarantee, rounded up."""
+    delta = f", δ = {format_epsilon(guarantee.delta)}" if guarantee.notion == "PLDP" else ""
+    return f"ε = {format_epsilon(guarantee.epsilon)}{delta}"
+
+
+def brief_statement(guarantee: Guarantee) -> str:
+    """Return a guarantee in one line where its statement is plain PLDP, and the statement itself elsewhere."""
+    epsilon, delta = guarantee.epsilon, guarantee.delta
+    if epsilon == 0 or guarantee.statement != pldp_statement(epsilon, delta):
+        return guarantee.statement
+    factor = "e^ε" if epsilon > 50 else f"e^ε = {rounded_up(exp(epsilon), 3)}"
+    if delta:
+        return "Pr[S | one] ≤ e^ε Pr[S | other] + δ, for possible agents of one region."
+    return f"Odds between possible agents of a region change by a factor ≤ {factor}."
 
 
 def simulated(guarantee: Guarantee) -> Guarantee:
@@ -99,6 +120,32 @@ class Disclosure:
     epsilon: float
     reason: str
     assumption: str
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """What a guarantee between possible types holds between, where every agent acts as the nearest of them.
+
+    Attributes
+    ----------
+    between:
+        In the plural: "sets of bids of one reviewer".
+    public:
+        What is taken for known, in the plural.
+    """
+
+    between: str
+    public: str
+
+
+def with_secret(guarantee: Guarantee, secret: Secret | None) -> Guarantee:
+    """Return the guarantee where the domain says what is private to an agent, and what is not."""
+    if secret is None:
+        return guarantee
+    if not guarantee.uncovered:
+        guarantee = replace(guarantee, statement=guarantee.statement.replace(_TYPES, secret.between))
+    told = f"{secret.public} are public: what they tell is not covered, also where only the chair knows them."
+    return _with(guarantee, not_covered=(told,))
 
 
 def with_disclosure(guarantee: Guarantee, disclosure: Disclosure | None) -> Guarantee:

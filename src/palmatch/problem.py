@@ -25,7 +25,7 @@ from palmatch.domain import SparseUtilities as SparseUtilities
 from palmatch.domain import check_domain
 from palmatch.domain import checked_utility as checked_utility
 from palmatch.errors import InputError
-from palmatch.guarantee import Disclosure
+from palmatch.guarantee import Disclosure, Secret
 from palmatch.threads import both, spread
 
 
@@ -236,6 +236,8 @@ class Problem:
         Capacities, demands and conflicts; None where every resource takes one agent and every agent wants one.
     source:
         From which public records regions and possible types come, where they were given; the guarantee names it.
+    secret:
+        What of an agent is private, where that is more than its type; None where it is the type.
 
     Examples
     --------
@@ -269,6 +271,7 @@ class Problem:
     library: Library = "polars"
     capacities: Capacities | None = None
     source: str = ""
+    secret: Secret | None = None
 
     def __repr__(self) -> str:
         kind, regions = type(self.domain).__name__, len(self.regions)

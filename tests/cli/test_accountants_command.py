@@ -21,7 +21,7 @@ def said(*words: object, folder: Path) -> str:
 
 @pytest.mark.parametrize(("accountant", "delta"), [("pure", 0.0), ("renyi", 1e-5), ("auto", 1e-5)])
 def test_match_states_the_guarantee_of_the_accountant_that_is_named(town, accountant, delta):
-    words = ("match agents.csv vehicles.csv --method palma --accountant", accountant, "--out p.csv")
+    words = ("match agents.csv vehicles.csv --method palma --accountant", accountant, "--out p.csv --explain")
     text = said(*words, "--json figures.json", folder=town)
     guarantee = json.loads((town / "figures.json").read_text())["guarantee"]
     assert guarantee["delta"] == delta

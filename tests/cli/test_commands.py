@@ -168,7 +168,7 @@ def test_json_on_the_standard_output_is_nothing_but_json(town):
 
 def test_likely_places_change_the_matching_and_the_guarantee_says_whom_it_leaves_out(town):
     (town / "stations.csv").write_text("id,lat,lon\ns1,40.7527,-73.9772\ns2,40.7506,-73.9935\n", encoding="utf-8")
-    words = ("match agents.csv vehicles.csv --edge 4000 --seed 1 --json",)
+    words = ("match agents.csv vehicles.csv --edge 4000 --seed 1 --explain --json",)
     plain = run(*words, "plain.json --out plain.csv", folder=town)
     result = run(*words, "likely.json --out likely.csv --likely stations.csv", folder=town)
     assert (plain.returncode, result.returncode) == (0, 0), result.stderr

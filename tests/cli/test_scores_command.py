@@ -41,7 +41,7 @@ def said(result: Result) -> str:
 
 @pytest.mark.parametrize("method", ["once", "palma", "hungarian"])
 def test_scores_become_assignments_within_all_limits(folder: Path, method: str) -> None:
-    result = matched(folder, "--method", method)
+    result = matched(folder, "--explain --method", method)
     assert result.returncode == 0, result.stderr
     found = json.loads((folder / "assignments.json").read_text())
     pairs = [(paper, one["user"]) for paper, users in found.items() for one in users]

@@ -14,6 +14,7 @@ from palmatch.device import messages as m
 from palmatch.live.keys import Signer
 from palmatch.live.transport import Access, Credentials, Hub, Transport, connect
 from palmatch.live.transport.exchange import Seen
+from palmatch.live.transport.socket import Limits
 from palmatch.live.trust import Trust, certificate, new_gateway
 
 KEYS = {name: Signer(sha256(name.encode()).digest()) for name in ("operator", "board", "issuer", "v1", "v2")}
@@ -108,7 +109,7 @@ class HubBus(Bus):
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Join]:
-        hub = Hub(TRUST, largest=2**23)
+        hub = Hub(TRUST, limits=Limits(packet=2**23))
         url = await hub.start()
 
         async def join(role: str = "device", name: str = "") -> Transport:

@@ -9,11 +9,12 @@ from pathlib import Path
 import msgspec
 
 from palmatch.live.transport.hub import Hub
+from palmatch.live.transport.socket import Limits
 from palmatch.live.trust import Trust
 
 
 async def serve(port: int, trust: Trust) -> None:
-    await Hub(trust, largest=2**23).start(port=port)
+    await Hub(trust, limits=Limits(packet=2**23)).start(port=port)
     await asyncio.get_running_loop().create_future()
 
 

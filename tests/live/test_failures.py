@@ -1,7 +1,7 @@
 """Rows of the failure table, on both brokers where these matter: a fifth fails, and what the parties believe agrees.
 
 `soak.Soak.check` compares: no resource held twice, board, devices and resources agree, no agent over its budget, never
-two reports for one token. docs/live.md names the test of each row.
+two reports for one token. docs/live-faults.md names the test of each row.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def play(folder: Path, broker: str, kills: int = 0, protocols: Sequence[str] = P
     return asyncio.run(main())
 
 
-def test_lost_late_and_doubled_packets_leave_one_holder_for_each_resource(memory_folder: Path, broker: str) -> None:
-    games = play(memory_folder, broker, faults=0.2)
+def test_lost_late_and_doubled_packets_leave_one_holder_for_each_resource(memory_folder: Path) -> None:
+    games = play(memory_folder, "hub", faults=0.2)
     assert sum(resource is not None for game in games for resource, _ in game.got.values()) > RESOURCES
 
 
-def test_devices_that_die_after_they_were_charged_send_the_same_and_pay_once(memory_folder: Path, broker: str) -> None:
-    games = play(memory_folder, broker, dying=2)
+def test_devices_that_die_after_they_were_charged_send_the_same_and_pay_once(memory_folder: Path) -> None:
+    games = play(memory_folder, "hub", dying=2)
     assert all(game.kills["device"] == 2 for game in games)
     for game in games:
         for number in range(2):
@@ -53,8 +53,8 @@ def test_devices_that_die_after_they_were_charged_send_the_same_and_pay_once(mem
                 assert 0 < ledger.spent() <= units_of(EPSILON)
 
 
-def test_a_bulletin_that_is_missed_is_read_when_it_is_retained(memory_folder: Path, broker: str) -> None:
-    games = play(memory_folder, broker, protocols=["bids", "rounds"], deaf=2)
+def test_a_bulletin_that_is_missed_is_read_when_it_is_retained(memory_folder: Path) -> None:
+    games = play(memory_folder, "hub", protocols=["bids", "rounds"], deaf=2)
     assert all(set(range(2)) <= set(game.got) for game in games)
 
 
@@ -65,7 +65,7 @@ def test_a_flood_costs_time_and_nothing_else(memory_folder: Path, broker: str) -
 
 def test_every_test_that_the_failure_table_names_is_there() -> None:
     root = Path(__file__).parents[2]
-    named = set(re.findall(r"`(test_\w+)`", (root / "docs" / "live.md").read_text()))
+    named = set(re.findall(r"`(test_\w+)`", "".join(page.read_text() for page in (root / "docs").glob("live*.md"))))
     texts = [file.read_text() for file in (root / "tests").rglob("test_*.py")]
     written = {name for text in texts for name in re.findall(r"def (test_\w+)", text)}
     assert len(named) > 20

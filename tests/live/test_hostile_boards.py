@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from live.buses import KEYS, Bus, Join, MemoryBus
+from live.buses import KEYS, Bus, Join
 from live.examples import GRID, PLACES
 from live.listening import clock
 from live.small_game import NAMES, BidRules, ReportRules, announce, opening, player
@@ -145,12 +145,12 @@ def spied(transport: Transport, kinds: set[str]) -> Transport:
 
 
 async def lied_to(
-    join: Join, folder: Path, issuer: rsa.RSAPrivateKey, threads: bool, game: str, lie: Lie
+    join: Join, folder: Path, issuer: rsa.RSAPrivateKey, game: str, lie: Lie
 ) -> tuple[str, int, set[str]]:
     """Play a game with one device; return what it said in the end, what it was charged, and the kinds that it sent."""
     folder.mkdir()
     journal = Journal(folder / "board.db")
-    board = LyingBoard(await join("board"), KEYS["board"], journal, clock=clock, threads=threads)
+    board = LyingBoard(await join("board"), KEYS["board"], journal, clock=clock, threads=False)
     board.lie = lie
     kinds: set[str] = set()
     device, ledger = await player(
@@ -183,8 +183,7 @@ def answers(bus: Bus, folder: Path, issuer: rsa.RSAPrivateKey, lies: Mapping[str
         games = {name: f"game-{number}" for number, name in enumerate(lies)}
         await announce(join, issuer, *games.values())
         tell = partial(lied_to, join)
-        threads = not isinstance(bus, MemoryBus)
-        done = [tell(folder / games[name], issuer, threads, games[name], lie) for name, lie in lies.items()]
+        done = [tell(folder / games[name], issuer, games[name], lie) for name, lie in lies.items()]
         found.update(zip(lies, await asyncio.gather(*done), strict=True))
 
     bus.run(main)

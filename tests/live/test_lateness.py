@@ -73,37 +73,25 @@ def issuer() -> rsa.RSAPrivateKey:
     return tokens.new_key()
 
 
-# In memory a slot takes 2 s, on a network 1 s. Tables do not come where one slot ends and the next begins: devices
-# would then begin in different ones.
+# A slot takes 2 s. Tables do not come where one slot ends and the next begins: devices would then begin in different
+# ones.
 @pytest.mark.parametrize(
-    ("bus", "faulty", "more"),
+    ("faulty", "more"),
     [
-        ("memory", LateTables, {"seconds": 1.4 + 2.0 * 4}),
-        ("memory", LostBids, {"slots": frozenset(range(1, 10))}),
-        ("memory", LostBids, {"slots": frozenset({1, 4, 5, 7})}),
-        ("hub", LostBids, {"slots": frozenset({1, 2, 5, 6})}),
-        ("mqtt", LostBids, {"slots": frozenset({1, 2, 5, 6})}),
+        (LateTables, {"seconds": 1.4 + 2.0 * 4}),
+        (LostBids, {"slots": frozenset(range(1, 10))}),
+        (LostBids, {"slots": frozenset({1, 4, 5, 7})}),
     ],
-    indirect=["bus"],
 )
 def test_a_pause_of_all_devices_leaves_the_matching_and_the_charges_of_the_batch(
     bus: Bus, faulty: type[Faulty], more: dict[str, Any], memory_folder: Path, issuer: rsa.RSAPrivateKey
 ) -> None:
-    town = Town(14, 11, 1.0) if bus.name == "memory" else Town(8, 6, 1.0)
+    town = Town(14, 11, 1.0)
     expected = town.batch("bids")
     _, devices, _ = played(on(bus, faulty, **more), memory_folder, issuer, town, "bids")
     got = {(number, name) for number, (game, _, _) in enumerate(devices) if (name := game.resource)}
     assert got == {(agent, town.vehicles.ids[row]) for agent, row in expected.units.tolist()}
     assert [int(spent > 0) for _, spent, _ in devices] == expected.charged.tolist()
-
-
-@pytest.mark.parametrize("bus", ["hub", "mqtt"], indirect=True)
-def test_late_tables_leave_nothing_unmatched_on_a_network(
-    bus: Bus, memory_folder: Path, issuer: rsa.RSAPrivateKey
-) -> None:
-    town = Town(8, 6, 1.0)
-    result, _, _ = played(on(bus, LateTables, seconds=5.0), memory_folder, issuer, town, "bids")
-    assert result.matched == town.resources
 
 
 # The rules alone

@@ -134,7 +134,7 @@ def test_a_change_without_the_operators_key_or_of_what_is_not_there_changes_noth
         remove_resources(folder, ["v1"])
 
 
-def test_a_service_reads_what_was_removed_and_takes_no_other_change_of_its_trust_file(
+def test_a_service_reads_what_was_changed_and_takes_neither_an_older_trust_file_nor_another_partition(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     trusted = TrustFile(folder / "trust.json")
@@ -142,15 +142,17 @@ def test_a_service_reads_what_was_removed_and_takes_no_other_change_of_its_trust
     remove_resources(folder, ["v1"])
     assert list(trusted.latest().removals) == ["v1"]
     operator = Signer(load_secret(folder / "operator.key"))
-    save_trust(folder / "trust.json", operator, replace(first, board=Signer.fresh().public))
-    assert trusted.latest().board == first.board
+    for wrong in (replace(first, version=2), replace(first, version=3, partition=replace(PARTITION, edge=500.0))):
+        save_trust(folder / "trust.json", operator, wrong)
+        assert trusted.latest().board == first.board
+        assert list(trusted.latest().removals) == ["v1"]
     # An older file that was put back.
     save_trust(folder / "trust.json", operator, first)
     assert list(trusted.latest().removals) == ["v1"]
     assert list(trusted.latest().removals) == ["v1"]
     (folder / "trust.json").write_text("nonsense")
     assert list(trusted.latest().removals) == ["v1"]
-    assert caplog.messages.count("trust file") == 3
+    assert caplog.messages.count("trust file") == 4
 
 
 def test_a_board_offers_a_removed_resource_again_once_it_has_shown_a_later_certificate(folder: Path) -> None:
@@ -230,7 +232,7 @@ def test_a_brokers_configuration_is_written_again_with_the_same_passwords(tmp_pa
 
 @pytest.mark.skipif(MOSQUITTO is None, reason="Mosquitto is not installed (apt-get install mosquitto)")
 def test_a_running_broker_takes_a_new_resource_after_a_signal(tmp_path: Path) -> None:
-    """As docs/live.md says: write its configuration again, and send it SIGHUP."""
+    """As docs/live-operate.md says: write its configuration again, and send it SIGHUP."""
     import os
     import signal
 
@@ -266,7 +268,7 @@ def test_a_trust_file_has_a_version_and_an_end_and_each_change_makes_a_later_one
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trust = load_trust(folder / "trust.json")
-    known = {"version", "until", "operator", "board", "issuer", "partition", "removed"}
+    known = {"version", "until", "operator", "board", "issuer", "partition", "removed", "former", "address"}
     assert set(msgspec.to_builtins(trust)) == known
     now = time.time()
     assert trust.version == 1

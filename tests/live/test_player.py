@@ -46,12 +46,9 @@ def test_devices_report_or_bid_are_matched_and_only_their_resource_learns_where_
         await resources.serve(join)
         await announce(join, issuer)
         journal = Journal(memory_folder / "board.db")
-        board = Board(await join("board"), KEYS["board"], journal, clock=clock, threads=not isinstance(bus, MemoryBus))
+        board = Board(await join("board"), KEYS["board"], journal, clock=clock, threads=False)
         rules, kind = (ReportRules(), ReportMachine) if protocol == "report" else (BidRules(), BidMachine)
         times = opening(issuer, rules, protocol, 1 if protocol == "report" else 40)
-        if not isinstance(bus, MemoryBus):
-            # In real time a busy machine must not keep a join or a report from being heard; a bid is made again.
-            times = replace(times, joining=4.0, slot=3.0 if protocol == "report" else times.slot)
         devices = [await player(await join(), memory_folder, number, issuer, kind) for number in range(3)]
         _, *played = await asyncio.gather(
             board.play(GAME, times),

@@ -108,19 +108,10 @@ def kill(process: Popen[str]) -> None:
     process.wait()
 
 
-@pytest.mark.parametrize(
-    "broker",
-    [
-        False,
-        pytest.param(
-            True, marks=pytest.mark.skipif(MOSQUITTO is None, reason="Mosquitto is not installed"), id="mosquitto"
-        ),
-    ],
-)
 def test_a_device_that_is_killed_after_its_charge_goes_on_with_its_request_and_pays_once(
-    tmp_path: Path, parties: ExitStack, broker: bool
+    tmp_path: Path, parties: ExitStack
 ) -> None:
-    town = Town(tmp_path, parties, broker, "--slot", "3s")
+    town = Town(tmp_path, parties, MOSQUITTO is not None, "--slot", "3s")
     # Alone in a region it would tell nothing, and pay nothing.
     other = town.start_device("bob")
     device = town.start_device("alice")

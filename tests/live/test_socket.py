@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 import websockets
-from starlette.middleware import Middleware
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.datastructures import Headers
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from live.examples import topic
-from palmatch.live.transport import Hub, socket
+from palmatch.live.transport import Hub
 from palmatch.live.transport.exchange import CBOR, Op, frame, read_frame
+from palmatch.live.transport.socket import Allowed, Limits
 
 SUBSCRIBE = frame(Op.SUBSCRIBE, str(topic("open")), b"")
 
@@ -25,11 +25,15 @@ async def joined(url: str, *names: str) -> AsyncIterator[ClientConnection]:
         yield client
 
 
-def with_hub(main: Callable[[str], Awaitable[None]], *middleware: Middleware) -> None:
+def with_hub(
+    main: Callable[[str], Awaitable[None]],
+    allowed: Allowed = lambda _path, _headers: True,
+    limits: Limits = Limits(packet=1000),  # noqa: B008 - frozen
+) -> None:
     async def run() -> None:
-        hub = Hub(largest=1000)
+        hub = Hub(limits=limits)
         try:
-            await main(await hub.start(middleware=middleware))
+            await main(await hub.start(allowed=allowed))
         finally:
             await hub.stop()
 
@@ -91,36 +95,26 @@ def test_what_breaks_the_rules_ends_the_connection(data: Any, text: bool, code: 
     with_hub(main)
 
 
-class Closed:
-    """A middleware that lets no WebSocket pass."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        assert dict(scope["headers"])[b"sec-websocket-protocol"] == CBOR.encode()
-        assert (await receive())["type"] == "websocket.connect"
-        await send({"type": "websocket.close", "code": 1008})
+def is_closed(path: str, headers: Headers) -> bool:
+    assert (path, headers["sec-websocket-protocol"]) == ("/bus", CBOR)
+    return False
 
 
 @pytest.mark.parametrize(
-    ("path", "name", "middleware"), [("/bus", "other", ()), ("/other", CBOR, ()), ("/bus", CBOR, (Middleware(Closed),))]
+    ("path", "name", "allowed"),
+    [("/bus", "other", lambda *_: True), ("/other", CBOR, lambda *_: True), ("/bus", CBOR, is_closed)],
 )
-def test_routes_middleware_and_notation_hold_for_websockets(
-    path: str, name: str, middleware: tuple[Middleware, ...]
-) -> None:
+def test_path_notation_and_who_may_connect_hold_for_websockets(path: str, name: str, allowed: Allowed) -> None:
     async def main(url: str) -> None:
         with pytest.raises(InvalidStatus) as refused:
             async with joined(url.replace("/bus", path), name):
                 pass
         assert refused.value.response.status_code == 403
 
-    with_hub(main, *middleware)
+    with_hub(main, allowed)
 
 
-def test_a_client_that_does_not_answer_is_cut_off_and_others_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(socket, "_PING_SECONDS", 0.1)
-
+def test_a_client_that_does_not_answer_is_cut_off_and_others_stay() -> None:
     async def main(url: str) -> None:
         reader, writer = await by_hand(url)
         async with joined(url) as client:
@@ -132,7 +126,7 @@ def test_a_client_that_does_not_answer_is_cut_off_and_others_stay(monkeypatch: p
             assert await op_of(client) is Op.SUBSCRIBED
         writer.close()
 
-    with_hub(main)
+    with_hub(main, limits=Limits(ping_time=0.1))
 
 
 # A ping, and an empty part of a message; all zeros mask nothing.
@@ -148,20 +142,17 @@ async def send_on(writer: asyncio.StreamWriter, data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "flood", "most_empty", "most_waiting"),
+    ("first", "flood", "limits"),
     [
-        (b"", PING, socket._MOST_EMPTY, socket._MOST_WAITING),
-        (b"\x02\x80" + bytes(4), EMPTY, socket._MOST_EMPTY, socket._MOST_WAITING),
+        (b"", PING, Limits(packet=1000)),
+        (b"\x02\x80" + bytes(4), EMPTY, Limits(packet=1000)),
         # It asks, and does not read the answers.
-        (b"", PING, 10**9, 10_000),
+        (b"", PING, Limits(packet=1000, empty=10**9, waiting=10_000)),
     ],
 )
 def test_a_client_that_floods_with_nothing_is_cut_off_and_others_stay(
-    monkeypatch: pytest.MonkeyPatch, first: bytes, flood: bytes, most_empty: int, most_waiting: int
+    first: bytes, flood: bytes, limits: Limits
 ) -> None:
-    monkeypatch.setattr(socket, "_MOST_EMPTY", most_empty)
-    monkeypatch.setattr(socket, "_MOST_WAITING", most_waiting)
-
     async def main(url: str) -> None:
         _, writer = await by_hand(url)
         async with joined(url) as client:
@@ -172,14 +163,14 @@ def test_a_client_that_floods_with_nothing_is_cut_off_and_others_stay(
             await client.send(SUBSCRIBE)
             assert await op_of(client) is Op.SUBSCRIBED
 
-    with_hub(main)
+    with_hub(main, limits=limits)
 
 
 def test_as_many_empty_frames_as_allowed_do_no_harm() -> None:
     async def main(url: str) -> None:
         async with joined(url) as client:
             assert await op_of(client) is Op.CHALLENGE
-            await client.send([SUBSCRIBE[:5], *[b""] * (socket._MOST_EMPTY - 1), SUBSCRIBE[5:]])
+            await client.send([SUBSCRIBE[:5], *[b""] * (Limits().empty - 1), SUBSCRIBE[5:]])
             assert await op_of(client) is Op.SUBSCRIBED
 
     with_hub(main)

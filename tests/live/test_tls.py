@@ -11,7 +11,6 @@ import pytest
 import trustme
 
 from live.buses import KEYS
-from live.conftest import free_port
 from live.examples import MESSAGES, topic
 from palmatch.errors import InputError, TransportError
 from palmatch.live import mosquitto
@@ -88,7 +87,7 @@ def test_a_wrong_password_is_refused(start_broker: Callable[..., Any]) -> None:
 
 
 def test_mosquitto_takes_the_whole_configuration_without_a_warning(start_broker: Callable[..., Any]) -> None:
-    broker = start_broker(gateways={"depot": ("v 1", "v/2", "ü%u", "a+#")}, websockets=free_port(), allow_plain=True)
+    broker = start_broker(gateways={"depot": ("v 1", "v/2", "ü%u", "a+#")})
     broker.kill()
     lines = Path(broker.log.name).read_text().splitlines()
     assert [line for line in lines if "should not be run as root" not in line] == []
@@ -116,7 +115,6 @@ def test_passwords_are_kept_from_others(tmp_path: Path) -> None:
     ("options", "reason"),
     [
         ({"host": "0.0.0.0"}, "without TLS"),
-        ({"websockets": 9001}, "without TLS"),
         ({"certificate": Path("c.pem")}, "its key"),
         ({"gateways": {"a:b": ("v1",)}}, "access list"),
         ({"gateways": {"a\nuser board": ("v1",)}}, "access list"),

@@ -18,10 +18,12 @@ from palmatch.errors import InputError, ProtocolError, TransportError
 from palmatch.live.codec import decode
 from palmatch.live.devices import Faults, Faulty
 from palmatch.live.keys import Signer, verify
+from palmatch.live.ops import PrometheusMetrics
 from palmatch.live.session import Retained
 from palmatch.live.topics import KINDS, ROLES, Topic, matches, readable, writable
 from palmatch.live.transport import Access, Credentials, Hub, Transport, base, connect
 from palmatch.live.transport.exchange import Op, Seen, frame, read_frame
+from palmatch.live.transport.hub import monitor
 
 DEVICE = Signer.fresh()
 
@@ -52,7 +54,7 @@ async def settled(board: Transport) -> None:
     await board.fence("morning", KEYS["board"])
 
 
-def test_what_a_device_sends_reaches_the_board(bus: Bus) -> None:
+def test_what_a_device_sends_reaches_the_board(any_bus: Bus) -> None:
     async def main(join: Join) -> None:
         board, device, inbox = await join("board"), await join(), Inbox()
         await board.subscribe(topic("report"), inbox)
@@ -60,10 +62,10 @@ def test_what_a_device_sends_reaches_the_board(bus: Bus) -> None:
         [(name, found)] = await inbox.wait(1)
         assert (name, verify(decode(name, found), DEVICE.public).message) == (str(topic("report")), MESSAGES["report"])
 
-    bus.run(main)
+    any_bus.run(main)
 
 
-def test_the_last_statement_is_there_for_those_who_come_later(bus: Bus) -> None:
+def test_the_last_statement_is_there_for_those_who_come_later(any_bus: Bus) -> None:
     async def main(join: Join) -> None:
         board = await join("board")
         for sequence in (KEYS["issuer"], KEYS["board"]):
@@ -73,10 +75,10 @@ def test_the_last_statement_is_there_for_those_who_come_later(bus: Bus) -> None:
         assert await device.value(topic("open")) == packet("open", KEYS["board"])
         assert await device.value(topic("result"), timeout_seconds=0.2) is None
 
-    bus.run(main)
+    any_bus.run(main)
 
 
-def test_a_statement_that_was_cleared_is_gone_for_those_who_come_later(bus: Bus) -> None:
+def test_a_statement_that_was_cleared_is_gone_for_those_who_come_later(any_bus: Bus) -> None:
     async def main(join: Join) -> None:
         board, device = await join("board"), await join()
         await board.publish(topic("open"), packet("open", KEYS["board"]))
@@ -85,10 +87,10 @@ def test_a_statement_that_was_cleared_is_gone_for_those_who_come_later(bus: Bus)
         await settled(board)
         assert await device.value(topic("open"), timeout_seconds=0.2) is None
 
-    bus.run(main)
+    any_bus.run(main)
 
 
-def test_a_fence_comes_after_all_that_was_sent_before(bus: Bus) -> None:
+def test_a_fence_comes_after_all_that_was_sent_before(any_bus: Bus) -> None:
     async def main(join: Join) -> None:
         board, inbox = await join("board"), Inbox()
         await board.subscribe("pm/1/morning/claim/+", inbox)
@@ -102,10 +104,10 @@ def test_a_fence_comes_after_all_that_was_sent_before(bus: Bus) -> None:
         await settled(board)
         assert sorted(found for _, found in inbox.items) == sorted(sent)
 
-    bus.run(main)
+    any_bus.run(main)
 
 
-def test_order_is_kept_from_one_sender_to_one_reader(bus: Bus) -> None:
+def test_order_is_kept_from_one_sender_to_one_reader(any_bus: Bus) -> None:
     async def main(join: Join) -> None:
         board, device, inbox = await join("board"), await join(), Inbox()
         await board.subscribe(topic("claim"), inbox)
@@ -114,11 +116,11 @@ def test_order_is_kept_from_one_sender_to_one_reader(bus: Bus) -> None:
             await device.publish(topic("claim"), one)
         assert [found for _, found in await inbox.wait(50)] == sent
 
-    bus.run(main)
+    any_bus.run(main)
 
 
 @pytest.mark.parametrize("kind", ["open", "roster", "table", "bulletin", "result", "answer", "resource", "fence"])
-def test_a_device_cannot_speak_for_others(bus: Bus, kind: str) -> None:
+def test_a_device_cannot_speak_for_others(any_bus: Bus, kind: str) -> None:
     async def main(join: Join) -> None:
         board, device, inbox = await join("board"), await join(), Inbox()
         await board.subscribe(topic(kind), inbox)
@@ -127,7 +129,7 @@ def test_a_device_cannot_speak_for_others(bus: Bus, kind: str) -> None:
         await device.publish(topic("join"), packet("join"))
         assert [name for name, _ in await inbox.wait(1)] == [str(topic("join"))]
 
-    bus.run(main)
+    any_bus.run(main)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +137,7 @@ def test_a_device_cannot_speak_for_others(bus: Bus, kind: str) -> None:
     ["#", "pm/#", "pm/1/morning/#", "pm/1/morning/+", "pm/1/morning/+/+", "pm/1/morning/report", "pm/1/+/join",
      "pm/1/morning/handover/v1", "pm/1/+/handover/+", "pm/1/morning/bid/+", "pm/1/morning/claim/v1"],
 )  # fmt: skip
-def test_a_device_cannot_read_what_others_send(bus: Bus, pattern: str) -> None:
+def test_a_device_cannot_read_what_others_send(any_bus: Bus, pattern: str) -> None:
     async def main(join: Join) -> None:
         board, device, spy, inbox, stolen = await join("board"), await join(), await join(), Inbox(), Inbox()
         for kind in ("join", "report", "bid", "claim"):
@@ -143,17 +145,17 @@ def test_a_device_cannot_read_what_others_send(bus: Bus, pattern: str) -> None:
         try:
             await spy.subscribe(pattern, stolen)
         except ProtocolError:
-            assert bus.name != "mqtt"
+            assert any_bus.name != "mqtt"
         for kind in ("handover", "join", "report", "bid", "claim"):
             await device.publish(topic(kind), packet(kind))
         await inbox.wait(4)
         await spy.value(topic("open"), timeout_seconds=0.2)
         assert stolen.items == []
 
-    bus.run(main)
+    any_bus.run(main)
 
 
-def test_only_its_own_resource_reads_a_handover(bus: Bus) -> None:
+def test_only_its_own_resource_reads_a_handover(any_bus: Bus) -> None:
     async def main(join: Join) -> None:
         resource, other, device = await join("resource", "v1"), await join("resource", "v2"), await join()
         inbox, stolen = Inbox(), Inbox()
@@ -161,16 +163,16 @@ def test_only_its_own_resource_reads_a_handover(bus: Bus) -> None:
         try:
             await other.subscribe(topic("handover"), stolen)
         except ProtocolError:
-            assert bus.name != "mqtt"
+            assert any_bus.name != "mqtt"
         await device.publish(topic("handover"), packet("handover"))
         await inbox.wait(1)
         await other.value(topic("open"), timeout_seconds=0.2)
         assert stolen.items == []
 
-    bus.run(main)
+    any_bus.run(main)
 
 
-def test_all_parties_can_say_and_read_what_their_role_needs(bus: Bus) -> None:
+def test_all_parties_can_say_and_read_what_their_role_needs(any_bus: Bus) -> None:
     """Every kind goes from its writer to each of its readers."""
 
     async def main(join: Join) -> None:
@@ -184,10 +186,10 @@ def test_all_parties_can_say_and_read_what_their_role_needs(bus: Bus) -> None:
             for inbox in inboxes.values():
                 assert await inbox.wait(1) == [(str(topic(kind)), packet(kind))]
 
-    bus.run(main)
+    any_bus.run(main)
 
 
-def test_a_handler_that_refuses_a_packet_does_not_stop_the_others(bus: Bus) -> None:
+def test_a_handler_that_refuses_a_packet_does_not_stop_the_others(any_bus: Bus) -> None:
     async def main(join: Join) -> None:
         board, device, inbox = await join("board"), await join(), Inbox()
 
@@ -200,7 +202,7 @@ def test_a_handler_that_refuses_a_packet_does_not_stop_the_others(bus: Bus) -> N
         await device.publish(topic("report"), packet("report"))
         await inbox.wait(2)
 
-    bus.run(main)
+    any_bus.run(main)
 
 
 def test_a_flood_costs_its_sender_the_connection_and_others_nothing() -> None:
@@ -239,16 +241,25 @@ def test_a_hub_admits_parties_by_their_keys_only() -> None:
 
 def test_metrics_count_what_happens_and_name_no_agent() -> None:
     async def main() -> None:
-        hub = Hub()
+        metrics, problem = PrometheusMetrics(), ""
+        hub = Hub(metrics=metrics)
         url = await hub.start()
+        watched = monitor(metrics, lambda: problem)
+        address = await watched.begin("127.0.0.1", 0)
         device = await connect(url)
         await device.publish(topic("report"), packet("report"))
         await device.publish(topic("open"), packet("open"), retain=False)
         await device.value(topic("open"), timeout_seconds=0.1)
-        address = url.replace("ws://", "http://").replace("/bus", "")
         async with httpx.AsyncClient() as client:
-            text = (await client.get(address + "/metrics")).text
-            assert (await client.get(address + "/healthz")).text == "ok\n"
+            text = (await client.get(f"http://{address}/metrics")).text
+            assert (await client.get(f"http://{address}/healthz")).text == "ok\n"
+            problem = "no broker"
+            answer = await client.get(f"http://{address}/healthz")
+            assert (answer.status_code, answer.text) == (503, "no broker\n")
+            # What the operator reads is not for devices.
+            public = url.replace("ws://", "http://").replace("/bus", "/metrics")
+            assert (await client.get(public)).status_code == 404
+        await watched.end()
         assert 'palmatch_received_total{kind="report"} 1' in text
         assert 'palmatch_refused_total{reason="publish"} 1' in text
         assert 'palmatch_connections{role="device"} 1' in text

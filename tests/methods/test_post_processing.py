@@ -174,6 +174,29 @@ def scores() -> Setting:
     return Setting(shared, (lines(*scored(IDS)), lines(*scored(IDS))), words, "pairs.json")
 
 
+def bids() -> Setting:
+    """Public affinities, private bids: also bids that no possible type has, and -1, which is no conflict."""
+    chance, names = np.random.default_rng(8), [f"r{number}" for number in range(8)]
+    known = [
+        (paper, user, round(float(chance.random()), 2)) for user in IDS[:-1] for paper in names if chance.random() < 0.7
+    ]
+    own = [
+        [(paper, user, chance.choice([-1, 0.3, 1])) for user in IDS for paper in names if chance.random() < 0.5]
+        for _ in range(2)
+    ]
+    shared = {
+        "resources.csv": lines(("id",), *((name,) for name in names)),
+        "affinity.csv": lines(*known),
+        "most.csv": lines(*zip(IDS, DEMAND * 2, strict=True)),
+        **LIMITS,
+    }
+    words = (
+        "--domain", "table", "--public", "affinity.csv", "--max-papers", "most.csv", "--conflicts", "limits.csv",
+        "--capacity", 2, "--score-range", "-1,1", "--bid-levels", "-1,0,1", "--weights", "1,2",
+    )  # fmt: skip
+    return Setting(shared, (lines(*own[0]), lines(*own[1])), words, "pairs.json")
+
+
 def partners() -> Setting:
     chance = np.random.default_rng(5)
     types, own = rows_of(chance, len(IDS))
@@ -212,6 +235,7 @@ SETTINGS: dict[str, Callable[[], Setting]] = {
     "conference": conference,
     "table": table,
     "scores": scores,
+    "bids": bids,
     "partners": partners,
     "rides": rides,
 }

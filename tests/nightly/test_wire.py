@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from live.conftest import MOSQUITTO
+from live.test_wire import LateSubscription, Pondering, TooSlow, Unpadded, attacked
 from live.wire import AuditSetup, attack_wire
 from palmatch.device import messages as m
+from palmatch.device import state
 from palmatch.live.session import DeviceSession
 from palmatch.live.topics import Topic
 
@@ -44,4 +46,24 @@ def test_all_traffic_of_games_over_a_broker_tells_no_more_than_epsilon(protocol:
 def test_a_report_whose_time_tells_whether_it_is_true_is_caught() -> None:
     setup = AuditSetup("report", epsilon=0.25, seed=3, player=HastyTruth)
     attack = attack_wire(setup, games=800)
+    assert attack.broken, attack.verdict
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(
+    ("protocol", "player"),
+    [
+        ("rounds", LateSubscription),
+        *((protocol, player) for protocol in ("report", "bids", "rounds") for player in (TooSlow, Unpadded)),
+    ],
+)
+def test_a_planted_leak_is_caught_in_every_protocol(protocol: Any, player: type[DeviceSession]) -> None:
+    attack = attacked(protocol, player, games=160)
+    assert attack.broken, attack.verdict
+
+
+@pytest.mark.timeout(3600)
+def test_a_claim_that_leaves_as_soon_as_it_is_decided_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state, "MARGIN", 0.0)
+    attack = attacked("rounds", Pondering, games=160)
     assert attack.broken, attack.verdict

@@ -24,21 +24,23 @@ import palmatch
 from palmatch.cli import options, show
 from palmatch.errors import PalmatchError
 
-# In the order of the help, with the module of each. It has a function of the same name, or HELP and SUBCOMMANDS.
+# In the order of the help, with its heading and the module, which has a function of the same name, or HELP and
+# SUBCOMMANDS.
 COMMANDS = {
-    "demo": "compare",
-    "examples": "examples",
-    "match": "match",
-    "compare": "compare",
-    "limit": "plan",
-    "plan": "plan",
-    "types": "types",
-    "audit": "audit",
-    "day": "day",
-    "ledger": "ledger",
-    "live": "live",
-    "reproduce": "reproduce",
-    "explore": "explore",
+    "match": ("Use", "match"),
+    "compare": ("Use", "compare"),
+    "plan": ("Use", "plan"),
+    "types": ("Use", "types"),
+    "methods": ("Use", "match"),
+    "examples": ("Use", "examples"),
+    "demo": ("Understand", "compare"),
+    "explore": ("Understand", "explore"),
+    "audit": ("Understand", "audit"),
+    "limit": ("Understand", "plan"),
+    "live": ("Live", "live"),
+    "ledger": ("Live", "ledger"),
+    "reproduce": ("Research", "reproduce"),
+    "day": ("Research", "day"),
 }
 
 
@@ -92,6 +94,46 @@ def _drop_unwritten() -> None:
         sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class _Command(TyperCommand):
+    """A subcommand whose help is plain text: arguments and options under their headings, then examples.
+
+    `rare` are the options that only --help-all shows.
+    """
+
+    rare: frozenset[str] = frozenset()
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        formatter.width = show.width()
+        self.format_usage(ctx, formatter)
+        for paragraph in (self.help or "").split("\n\n"):
+            formatter.write_paragraph()
+            formatter.write_text(" ".join(paragraph.split()))
+        sections: dict[str, list[tuple[str, str]]] = {}
+        parameter: Any
+        for parameter in self.get_params(ctx):
+            if parameter.name not in self.rare or ctx.meta.get(_ALL):
+                name, words = parameter.get_help_record(ctx)
+                usual = "Options" if parameter.param_type_name == "option" else "Arguments"
+                sections.setdefault(parameter.rich_help_panel or usual, []).append((name, words))
+        for heading, rows in sections.items():
+            with formatter.section(heading):
+                formatter.write_dl(rows, col_max=24, col_spacing=2)
+        for paragraph in (self.epilog or "").split("\n\n"):
+            formatter.write_paragraph()
+            formatter.write_text(" ".join(paragraph.split()))
+
+
+# Where a context notes that all options are to be shown.
+_ALL = "palmatch.all"
+
+
+def _show_all(ctx: typer.Context, wanted: bool) -> None:
+    if wanted:
+        ctx.meta[_ALL] = True
+        typer.echo(ctx.get_help())
+        raise typer.Exit
 
 
 class _LazyGroup(TyperGroup):
@@ -149,14 +191,19 @@ def _options(
 
 def subcommand(name: str) -> Any:
     """Return a subcommand, ready to be run."""
-    module = import_module(f"palmatch.cli.{COMMANDS[name]}")
+    heading, module_name = COMMANDS[name]
+    module = import_module(f"palmatch.cli.{module_name}")
+    command: Any
     if not hasattr(module, "SUBCOMMANDS"):
-        return _typer_command(name, getattr(module, name))
-    under = {word: _typer_command(word, function) for word, function in module.SUBCOMMANDS.items()}
-    first = next(iter(under.values())).epilog.partition("\n\n")[0]
-    return TyperGroup(
-        name=name, commands=under, help=module.HELP, epilog=first, no_args_is_help=True, rich_markup_mode="markdown"
-    )
+        command = _typer_command(name, getattr(module, name))
+    else:
+        under = {word: _typer_command(word, function) for word, function in module.SUBCOMMANDS.items()}
+        first = next(iter(under.values())).epilog.partition("\n\n")[0]
+        command = TyperGroup(
+            name=name, commands=under, help=module.HELP, epilog=first, no_args_is_help=True, rich_markup_mode="markdown"
+        )
+    command.rich_help_panel = heading
+    return command
 
 
 def _typer_command(name: str, function: Callable[..., None]) -> Any:
@@ -169,6 +216,7 @@ def _typer_command(name: str, function: Callable[..., None]) -> Any:
     help_text, words, examples = options.read_docstring(function)
     parameters: list[inspect.Parameter] = []
     records: dict[str, tuple[Any, list[str]]] = {}
+    rare: list[str] = []
     own = inspect.signature(function, eval_str=True).parameters
     omitted = {*own, *getattr(function, "without", ())}
     for parameter in own.values():
@@ -183,22 +231,30 @@ def _typer_command(name: str, function: Callable[..., None]) -> Any:
                 )
                 told = options.read_docstring(home)[1].get(field.name)
                 parameters.append(_option(field.name, hints[field.name], field.default, told, home.PANEL))
+                if field.name in getattr(home, "RARE", ()):
+                    rare.append(field.name)
         else:
             info = typer.Argument() if parameter.kind is parameter.POSITIONAL_OR_KEYWORD else typer.Option()
             told = words.get(parameter.name)
             parameters.append(_option(parameter.name, record, parameter.default, told, info=info))
     parameters.append(_option("quiet", Annotated[bool, typer.Option("--quiet", "-q")], False))
+    if rare:
+        option = typer.Option("--help-all", is_eager=True, callback=_show_all)
+        parameters.append(_option("help_all", Annotated[bool, option], False))
 
     def run(**given: Any) -> None:
         show.be_quiet(given.pop("quiet"))
+        given.pop("help_all", None)
         chosen = {name: record(**{each: given.pop(each) for each in of}) for name, (record, of) in records.items()}
         function(**given, **chosen)
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
-    alone.command(name, help=help_text, epilog=examples)(run)
-    return typer.main.get_command(alone)
+    alone.command(name, help=help_text, epilog=examples, cls=_Command)(run)
+    command: Any = typer.main.get_command(alone)
+    command.rare = frozenset(rare)
+    return command
 
 
 def _option(

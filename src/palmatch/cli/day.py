@@ -110,6 +110,7 @@ def day(
     chosen: DayOptions,
     vehicles: int | None = None,
     seed: options.MaybeNatural = None,
+    explain: bool = False,
     json: Path | None = None,
 ) -> None:
     """Play a whole day of taxi requests: vehicles move, agents wait, each has one budget for the day.
@@ -151,7 +152,7 @@ def day(
     except OSError as error:
         raise InputError(f"{out}: cannot be written to ({error.strerror}); choose another --out.") from None
     if show.write_json(json, told):
-        _print_summary(told, true, plan, out)
+        _print_summary(told, true, plan, out, explain)
 
 
 def seconds_of(text: str, option: str) -> float:
@@ -211,7 +212,7 @@ def _draw(out: Path, played: Played, told: dict[str, Any], true: dict[str, Any])
     save_both(day_figure(batches, agents, told, true), out / PRIVATE_FOLDER, "true-day")
 
 
-def _print_summary(told: dict[str, Any], true: dict[str, Any], plan: Plan, out: Path) -> None:
+def _print_summary(told: dict[str, Any], true: dict[str, Any], plan: Plan, out: Path, explain: bool) -> None:
     where = "a synthetic city" if told["made_up"] else f"{told['source']}, {told['date']}"
     batches = show.counted(told["batches"], "batch", "batches")
     show.say(f"A day of {where}: {plan.method}, {batches} of {plan.batch_seconds:g} s")
@@ -239,7 +240,7 @@ def _print_summary(told: dict[str, Any], true: dict[str, Any], plan: Plan, out: 
         }
         show.show_table(("what", ""), [line for line in lines.items() if line[1]])
     show.say(spread(plan))
-    show.show_guarantee(guarantee(plan))
+    show.show_guarantee(guarantee(plan), explain=explain)
     for note in told["notes"]:
         show.say(f"Note: {note}")
     show.say(

@@ -61,7 +61,7 @@ def explore(
         from palmatch.live.transport.hub import Hub
         from palmatch.web.games import LiveGames
         from palmatch.web.scenes import Scenes, Source
-        from palmatch.web.server import Explorer
+        from palmatch.web.server import Explorer, is_own_page
     except ImportError as error:
         raise InputError(f"The explorer needs an extra ({error.name}): pip install 'palmatch[live]'.") from None
     if (agents is None) != (vehicles is None):
@@ -84,7 +84,12 @@ def explore(
         games = LiveGames(bus, scenes)
         explorer = Explorer(scenes, hub=hub, games=games)
         address = await bus.start(
-            host, port, allow_plain=allow_plain, routes=explorer.routes(), middleware=explorer.middleware(host)
+            host,
+            port,
+            allow_plain=allow_plain,
+            routes=explorer.routes(),
+            middleware=explorer.middleware(host),
+            allowed=lambda path, headers: is_own_page(path, headers, host),
         )
         page = address.replace("ws", "http", 1).rsplit("/", 1)[0] + "/"
         show.say(f"The explorer is at {page} (Ctrl-C ends it).")

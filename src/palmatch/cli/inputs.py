@@ -31,7 +31,7 @@ from palmatch.data.scores import (
     read_scores,
     with_users,
 )
-from palmatch.domains import mobility, papers, plugin, scores, table
+from palmatch.domains import bids, mobility, papers, plugin, scores, table
 from palmatch.domains import pairs as partners
 from palmatch.domains.mobility import read_points, read_trips
 from palmatch.domains.papers import check_same_areas, need_primary, read_labels, types_of_region
@@ -72,6 +72,7 @@ class MapOptions:
     """
 
     PANEL: ClassVar = "Mobility"
+    RARE: ClassVar[tuple[str, ...]] = ("alpha", "origin")
     edge: float = 1000.0
     alpha: float = 4000.0
     spacing: float | None = None
@@ -92,6 +93,7 @@ class PaperOptions:
     """
 
     PANEL: ClassVar = "Papers"
+    RARE: ClassVar[tuple[str, ...]] = ("draw_primary",)
     areas: int = 3
     draw_primary: bool = False
 
@@ -114,15 +116,28 @@ class ScoreOptions:
         Most papers of each reviewer: user, max_papers.
     score_range:
         The smallest and largest score that there may be.
+    public:
+        Public affinities (paper, user, score): other scores are private bids; can be repeated.
+    bid_levels:
+        The bids of possible types; 0 and the highest unless given.
+    bid_prior:
+        How likely each level is for a paper of high affinity; all the same unless given.
+    bid_papers:
+        For how many papers of highest affinity types bid; 4 with two levels unless given.
     """
 
     PANEL: ClassVar = "Tables and scores (--domain table)"
+    RARE: ClassVar[tuple[str, ...]] = ("regions", "scores", "weights", "max_papers", "score_range")
     types: Path | None = None
     regions: Path | None = None
     scores: options.Files = None
     weights: str | None = None
     max_papers: Path | None = None
     score_range: str = "0,1"
+    public: options.Files = None
+    bid_levels: str | None = None
+    bid_prior: str | None = None
+    bid_papers: options.MaybePositive = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,11 +165,12 @@ class ProblemOptions(ScoreOptions, PaperOptions, MapOptions):
     """
 
     PANEL: ClassVar = "Common"
+    RARE: ClassVar[tuple[str, ...]] = ("set",)
     domain: Annotated[
         str, typer.Option(metavar="NAME", autocompletion=lambda: [*plugin.BUILT_IN, *plugin.plugin_domains()])
     ] = "mobility"
     pairs: bool = False
-    set: Annotated[options.Names, typer.Option(metavar="NAME=VALUE")] = None
+    set: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE")] = None
     interest: int | None = None
     capacity: options.MaybeNatural = None
     demand: options.MaybeNatural = None
@@ -163,7 +179,8 @@ class ProblemOptions(ScoreOptions, PaperOptions, MapOptions):
     @property
     def files(self) -> list[Path | None]:
         """Every file that the options name."""
-        return [self.types, self.conflicts, self.likely, self.regions, self.max_papers, *(self.scores or [])]
+        own = [self.types, self.conflicts, self.likely, self.regions, self.max_papers]
+        return [*own, *(self.scores or []), *(self.public or [])]
 
     @property
     def size(self) -> float:
@@ -211,6 +228,7 @@ class BudgetOptions:
     """
 
     PANEL: ClassVar = "Common"
+    RARE: ClassVar[tuple[str, ...]] = ("accountant",)
     epsilon: float = 1.0
     delta: float = 1e-5
     accountant: Accountants = _AUTO
@@ -272,6 +290,7 @@ def read_inputs(agents: Path | None, resources: Path | None, chosen: ProblemOpti
         # What is matched beforehand is no longer to be had, which is what a conflict says.
         limits |= {"capacity": chosen.capacity, "demand": chosen.demand, "conflicts": [*pairs.conflicts, *pairs.fixed]}
         readers = {"mobility": _mobility, "papers": _papers, "table": _scores if scored else _table}
+        readers |= {"table": _bids} if chosen.public else {}
     found = readers.get(chosen.domain, _plugin)(_Request(agents, resources, chosen, data_seed, limits))
 
     def problem(size: float, seed: int | None) -> Problem:
@@ -285,7 +304,7 @@ def read_inputs(agents: Path | None, resources: Path | None, chosen: ProblemOpti
 
 def _check_options(agents: Path | None, resources: Path | None, chosen: ProblemOptions, *, scored: bool) -> None:
     """Refuse files and options that do not go together."""
-    table_only = (chosen.regions, chosen.scores, chosen.weights, chosen.max_papers)
+    table_only = (chosen.regions, chosen.scores, chosen.weights, chosen.max_papers, chosen.public)
     needs = "table needs --types FILE," if chosen.domain == "table" or chosen.types else f"{chosen.domain} needs"
     _refuse(
         agents is None and (chosen.domain not in ("mobility", "papers") or chosen.types is not None),
@@ -323,14 +342,22 @@ def _check_options(agents: Path | None, resources: Path | None, chosen: ProblemO
         f"--set goes with a domain of your own: {chosen.domain} has options for its settings.",
     )
     _refuse(
+        chosen.public and (chosen.types or chosen.regions),
+        "--public makes every reviewer a region of its own: leave --types and --regions out.",
+    )
+    _refuse(
+        not chosen.public and any((chosen.bid_levels, chosen.bid_prior, chosen.bid_papers)),
+        "--bid-levels, --bid-prior and --bid-papers go with --public FILE, the public affinities.",
+    )
+    _refuse(
         any(table_only) and not scored and chosen.domain == "table",
         f"{agents}, line 1: found no row of scores, expected three cells paper,user,score with a number as the "
-        "score (or a header with these names), which --regions, --scores, --weights and --max-papers go with; "
-        "correct the line.",
+        "score (or a header with these names), which --regions, --scores, --public, --weights and --max-papers go "
+        "with; correct the line.",
     )
     _refuse(
         any(table_only) and not scored,
-        "--regions, --scores, --weights and --max-papers go with --domain table and a file of scores "
+        "--regions, --scores, --public, --weights and --max-papers go with --domain table and a file of scores "
         "`paper,user,score`.",
     )
     _refuse(
@@ -567,3 +594,39 @@ def _refuse_private_types(
                 f"{types} was derived from {file}, or from the same scores, which are private: possible types have to "
                 "come from public records; derive them from others."
             )
+
+
+def _bids(request: _Request) -> Inputs:
+    """Read private bids and public affinities; reviewers are the users of the affinities and of --max-papers."""
+    chosen, bounds, sheet = request.chosen, score_range(request.chosen.score_range), read_sheet(request.resources)
+    private, public = [request.agents, *(chosen.scores or [])], chosen.public or []
+    same = {digest(file) for file in private} & {digest(file) for file in public}
+    _refuse(same, "A file is given as bids and as affinities: affinities are public and must not hold bids.")
+    weights = [1.0] * len(private + public) if chosen.weights is None else numbers(chosen.weights, "--weights")
+    _refuse(
+        len(weights) != len(private + public) or not min(weights) > 0,
+        f"Expected a weight above 0 for each of {len(private)} files of bids, then of {len(public)} of affinities, got "
+        f"--weights={chosen.weights}.",
+    )
+    read = partial(read_scores, bounds=bounds, papers=identifiers(sheet), listed_in=str(request.resources))
+    told, known = read(private, weights=weights[: len(private)]), read(public, weights=weights[len(private) :])
+    most = {} if chosen.max_papers is None else read_max_papers(chosen.max_papers)
+    known = with_users(known, most)
+    demand = np.array([most.get(user, np.nan) for user in known.users], dtype=np.float64)
+    build = partial(
+        bids.problem,
+        told,
+        known,
+        share=sum(weights[: len(private)]) / sum(weights),
+        levels=(0.0, bounds[1]) if chosen.bid_levels is None else numbers(chosen.bid_levels, "--bid-levels"),
+        prior=None if chosen.bid_prior is None else numbers(chosen.bid_prior, "--bid-prior"),
+        looked_at=chosen.bid_papers,
+        bounds=bounds,
+        **request.limits
+        | {
+            "capacity": given_or(unit_counts(sheet, "capacity"), chosen.capacity),
+            "demand": given_or(demand, chosen.demand),
+        },
+    )
+    notes = unused(sheet, "id", "capacity", "topic")
+    return Inputs(lambda *_: replace(build(), public_notes=notes))

@@ -78,6 +78,23 @@ class Listening:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Telling:
+    """How a party tells of what happens.
+
+    Attributes
+    ----------
+    json:
+        Write one JSON object for each event to the output, and words to the standard error.
+    metrics:
+        HOST:PORT for /metrics and /healthz; none unless given.
+    """
+
+    PANEL: ClassVar = None
+    json: bool = False
+    metrics: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GameOptions:
     """How a board plays game after game.
 
@@ -133,7 +150,11 @@ class DeviceOptions:
     epsilon:
         ε of this request (rounds: of each game).
     budget:
-        ε of a lifetime, for a new ledger.
+        For a new ledger: ε in any window of --per, or of a lifetime.
+    per:
+        The window of --budget, such as 7d.
+    lifetime:
+        ε of a lifetime beside --per; 52 windows unless given.
     request:
         A name for this wish; its one report is paid once (rounds: every game). Unless given, that of a run that was cut
         off, or a new one.
@@ -149,6 +170,8 @@ class DeviceOptions:
         none: no resource gets the position, whatever its certificate says.
     issuer:
         The address that the issuer prints, http(s)://HOST/token; the hub's own unless given.
+    accept_operator:
+        Take the trust file of another operator than so far; charges stay.
     """
 
     PANEL: ClassVar = None
@@ -157,6 +180,8 @@ class DeviceOptions:
     member: Path
     epsilon: NotNegative = 1.0
     budget: NotNegative = 10.0
+    per: str = ""
+    lifetime: Annotated[float | None, typer.Option(min=0)] = None
     request: str = ""
     games: options.Positive = 1
     cancel: str = ""
@@ -164,6 +189,7 @@ class DeviceOptions:
     leave: bool = False
     hand_over: HandOvers = "position"
     issuer: str = ""
+    accept_operator: bool = False
 
 
 def demo(
@@ -176,6 +202,7 @@ def demo(
     epsilon: NotNegative = 1.0,
     seed: options.MaybeNatural = None,
     out: Path = Path("live-demo"),
+    explain: bool = False,
     json: Path | None = None,
 ) -> None:
     """Play a morning of a synthetic city: a service (hub, issuer, board, resources), and devices of their own.
@@ -201,7 +228,7 @@ def demo(
     """
     show.check_outputs(json=json)
     plan = (protocol, transport, agents, faults, edge, epsilon, seed, show.folder_for(out))
-    _services().play_demo(plan, json)
+    _services().play_demo(plan, json, explain=explain)
 
 
 def operator(
@@ -218,11 +245,13 @@ def operator(
     valid: options.Positive = 366,
     remove_resource: options.Names = None,
     hand_over: HandOvers | None = None,
+    rotate: options.Names = None,
+    publish_at: str = "",
 ) -> None:
     """Make the keys of all parties and the trust file that devices are given, or change one thing later.
 
-    Later it adds or removes members, certifies new resources of a list, or removes some. Each of these changes nothing
-    else.
+    Later it adds or removes members, certifies new resources of a list, removes some, replaces keys, or names the
+    address of newer trust files. Each of these changes nothing else.
 
     Parameters
     ----------
@@ -244,6 +273,10 @@ def operator(
         A resource whose certificates count no longer; repeat it.
     hand_over:
         What resources are given of their agent: its position (unless told), or none: a code.
+    rotate:
+        board or issuer: a new key, from the next game on; repeat it.
+    publish_at:
+        https:// address at which devices find newer trust files.
 
     Examples
     --------
@@ -260,6 +293,8 @@ def operator(
         "--remove-member": remove_member,
         "--certify": certify,
         "--remove-resource": remove_resource,
+        "--rotate": rotate,
+        "--publish-at": publish_at,
     }
     given = [name for name, value in changes.items() if value]
     services = _services()
@@ -286,6 +321,7 @@ def board(
     chosen: GameOptions,
     listening: Listening,
     where: Network,
+    telling: Telling,
     write_mosquitto_conf: Path | None = None,
 ) -> None:
     """Open games, match what devices report, publish results; with a hub and the issuer, unless told otherwise.
@@ -309,12 +345,14 @@ def board(
         return
     if resources is None:
         raise InputError("The board needs a resource list: --resources FILE.")
-    services.run(services.serve_board(folder, resources, chosen, listening, where))
+    services.serve(services.serve_board(folder, resources, chosen, listening, where, telling))
 
 
-@options.without("passwords")
-def device(*, at: str, chosen: DeviceOptions, where: Network) -> None:
+@options.without("passwords", "metrics")
+def device(*, at: str, chosen: DeviceOptions, where: Network, telling: Telling) -> None:
     """Take part in the next game, with a position and a budget that stay on this machine.
+
+    The exit status is 0 where it was matched, 3 where it was not, 4 where it refused, 5 where there was no game.
 
     Parameters
     ----------
@@ -330,10 +368,13 @@ def device(*, at: str, chosen: DeviceOptions, where: Network) -> None:
     issuer = chosen.issuer or (re.sub(r"^ws", "http", where.hub).rsplit("/", 1)[0] + "/token" if where.hub else "")
     if not issuer:
         raise InputError("With a broker the device needs the address that the issuer prints: --issuer https://…/token.")
-    services.run(services.serve_device(_position(at), replace(chosen, issuer=issuer), where))
+    playing = services.serve_device(_position(at), replace(chosen, issuer=issuer), where, telling)
+    raise typer.Exit(services.run(playing))
 
 
-def resource(keys: Path, *, trust: Path, where: Network, arrivals: options.MaybePositive = None) -> None:
+def resource(
+    keys: Path, *, trust: Path, where: Network, telling: Telling, arrivals: options.MaybePositive = None
+) -> None:
     """Serve resources: show their certificates, and print the position, or the code, that was sealed to each.
 
     Parameters
@@ -350,10 +391,10 @@ def resource(keys: Path, *, trust: Path, where: Network, arrivals: options.Maybe
     Example: palmatch live resource keys/gateway.json --trust keys/trust.json --hub ws://127.0.0.1:8765/bus
     """
     services = _services()
-    services.run(services.serve_resource(keys, trust, arrivals, where))
+    services.serve(services.serve_resource(keys, trust, arrivals, where, telling))
 
 
-def issuer(folder: Path, *, port: int = 8766, listening: Listening, where: Network) -> None:
+def issuer(folder: Path, *, port: int = 8766, listening: Listening, where: Network, telling: Telling) -> None:
     """Give each registered member one blind token for each game.
 
     Parameters
@@ -368,7 +409,7 @@ def issuer(folder: Path, *, port: int = 8766, listening: Listening, where: Netwo
     Example: palmatch live issuer keys --port 8766 --broker mqtts://city.example --passwords passwords
     """
     services = _services()
-    services.run(services.serve_issuer(folder, replace(listening, port=port), where))
+    services.serve(services.serve_issuer(folder, replace(listening, port=port), where, telling))
 
 
 SUBCOMMANDS = {
@@ -391,10 +432,10 @@ def _services() -> Any:
 
 def seconds_of(text: str, option: str) -> float:
     """Return the seconds of a time such as 30s, 500ms or 2m."""
-    found = re.fullmatch(r"([0-9.]+) *(ms|s|m|h)?", text.strip())
+    found = re.fullmatch(r"([0-9.]+) *(ms|s|m|h|d)?", text.strip())
     with suppress(ValueError):
         if found is not None and float(found[1]) > 0:
-            return float(found[1]) * {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}[found[2] or "s"]
+            return float(found[1]) * {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}[found[2] or "s"]
     raise InputError(f"Expected a time such as 30s, 500ms or 2m for {option}, got {text!r}.")
 
 

@@ -10,48 +10,60 @@ import logging
 import os
 import re
 import ssl
+import sys
 import time
+import urllib.request
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
+from json import dumps
 from math import inf
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 from palmatch.cli import show
-from palmatch.cli.live import DeviceOptions, GameOptions, Listening, Network, seconds_of
+from palmatch.cli.live import DeviceOptions, GameOptions, Listening, Network, Telling, seconds_of
 from palmatch.cli.options import numbers
+from palmatch.device import ledger
 from palmatch.device import messages as m
-from palmatch.device.ledger import Ledger, epsilon_text, reopen, units_of
+from palmatch.device.ledger import Ledger, epsilon_of, epsilon_text, reopen, units_of
 from palmatch.device.state import LEAST_MARGIN
 from palmatch.domains.mobility import Points
-from palmatch.errors import InputError, Refused, TransportError
+from palmatch.errors import InputError, PalmatchError, ProtocolError, Refused, TransportError
 from palmatch.live import ops
-from palmatch.live.board import Board, older_journal, series_of
+from palmatch.live.board import Board, older_journal
 from palmatch.live.demo import Plan, play
 from palmatch.live.issuer import Announcer, Issuer
 from palmatch.live.journal import Journal
 from palmatch.live.keys import Signer, load_secret
 from palmatch.live.listing import NoneFree, read_resources, without
 from palmatch.live.mosquitto import Mosquitto, read_passwords
-from palmatch.live.ops import Metrics, allow_files, set_up
+from palmatch.live.ops import PrometheusMetrics, allow_files, set_up
 from palmatch.live.resource import Arrival, Gateway
 from palmatch.live.rules import method_of, on_the_wire
 from palmatch.live.service import Reservations, Schedule, run_board
-from palmatch.live.session import Device, Played, Wish, issuer_at, revealed
+from palmatch.live.session import Device, NoGame, Played, Wish, issuer_at, revealed
 from palmatch.live.topics import game_name
 from palmatch.live.transport import Access, Credentials, Hub, Transport, Unreachable, authority, connect
+from palmatch.live.transport.hub import HttpServer, monitor
+from palmatch.live.transport.socket import Limits
 from palmatch.live.trust import (
     GatewayKeys,
-    Trust,
+    Trusted,
     TrustFile,
     add_members,
     certify,
+    key_of,
+    keys_of,
     load_gateway,
     load_trust,
+    publish_at,
     remove_members,
     remove_resources,
+    rotate,
     stamp_of,
     write_keys,
 )
@@ -59,6 +71,13 @@ from palmatch.mechanisms.choice import MAX_LP_ENTRIES
 from palmatch.studies.limit import limit
 
 _LOG = logging.getLogger(__name__)
+
+_Value = TypeVar("_Value")
+
+# How a device's run ended, as its exit status.
+MATCHED, NOT_MATCHED, REFUSED, NO_GAME = 0, 3, 4, 5
+# The largest trust file that is fetched.
+_LARGEST_TRUST = 2**24
 
 # The limit of one game need not be sharper than what a game's loss varies by.
 _CROWDS, _GAP = 100, 1e-2
@@ -103,6 +122,18 @@ def change_keys(folder: Path, change: str, what: Any, days: int, hand_over: m.Ha
             f"{' and '.join(gone)}: removed in {trust_file} and {gateway}. The board of this folder no longer offers "
             "them. Give devices the new trust.json: one with the old file still believes their certificates."
         )
+    if change == "--rotate":
+        if not set(what) <= {"board", "issuer"}:
+            raise InputError(f"Expected --rotate board or --rotate issuer, got {' and '.join(what)}.")
+        version, files = rotate(folder, what).version, " and ".join(str(folder / f"{party}.key") for party in what)
+        return (
+            f"{files}: new, and named in version {version} of {trust_file}. Give the services of these parties their "
+            "keys, the older ones beside them, and then trust.json to all: no restart is needed. Games that are open "
+            "end under the old keys."
+        )
+    if change == "--publish-at":
+        version = publish_at(folder, what).version
+        return f"Version {version} of {trust_file} names {what}: serve newer ones there, and give devices this one."
     before = load_trust(trust_file).version if trust_file.exists() else None
     names = certify(folder, read_resources(what).ids, days * _DAY_MS, hand_over)
     if before is not None and load_trust(trust_file).version > before:
@@ -115,7 +146,7 @@ def change_keys(folder: Path, change: str, what: Any, days: int, hand_over: m.Ha
     )
 
 
-def play_demo(options: tuple[Any, ...], json: Path | None) -> None:
+def play_demo(options: tuple[Any, ...], json: Path | None, *, explain: bool) -> None:
     """Play a game of a service and its devices, and tell what came of it."""
     plan = Plan(*options)
     with show.progress_bar("live") as progress:
@@ -150,7 +181,7 @@ def play_demo(options: tuple[Any, ...], json: Path | None) -> None:
         show.say(f"Devices died {played.deaths} times and went on from their ledgers.")
     for line in played.failed:
         show.say(f"Not played to the end: {line}", indent="  ")
-    show.show_guarantee(guarantee)
+    show.show_guarantee(guarantee, explain=explain)
     show.say(f"{show.FROM_THE_TRUTH} Here they may be: the city is synthetic.")
     show.say(f"The files are agents.csv, vehicles.csv and pairs.csv in {plan.out}.")
     if plan.seed is not None and not plan.faults:
@@ -164,8 +195,24 @@ def play_demo(options: tuple[Any, ...], json: Path | None) -> None:
 # --- services ------------------------------------------------------------------------------------------------------
 
 
+class Voice:
+    """How a service tells what happens: in words, or with `--json` as one object for each event, words on the side."""
+
+    def __init__(self, telling: Telling) -> None:
+        self._json = telling.json
+        if telling.json:
+            show.results_to_stderr()
+
+    def tell(self, event: str, text: str, figures: Mapping[str, object] = MappingProxyType({})) -> None:
+        """Tell of an event, by its name, in words and in figures."""
+        show.say(text)
+        if self._json:
+            sys.stdout.write(dumps({"event": event, "time": round(time.time(), 3), **figures}) + "\n")
+            sys.stdout.flush()
+
+
 async def _connected(
-    where: Network, user: str, credentials: Credentials | None = None, *, patience: float = inf
+    voice: Voice, where: Network, user: str, credentials: Credentials | None = None, *, patience: float = inf
 ) -> Transport:
     """Connect to the hub or to the broker, which may be started later; a device has no user."""
     if bool(where.hub) == bool(where.broker):
@@ -186,9 +233,33 @@ async def _connected(
             if time.monotonic() > until:
                 raise
             if not waits:
-                show.say(f"{error} Waiting for it.")
+                voice.tell("unreachable", f"{error} Waiting for it.", {"reason": str(error)})
             waits = True
             await asyncio.sleep(_AGAIN_SECONDS)
+
+
+def _connection(transport: Transport) -> str:
+    return "" if transport.connected else "no broker"
+
+
+async def _watch(
+    voice: Voice, telling: Telling, metrics: PrometheusMetrics, problem: Callable[[], str]
+) -> HttpServer | None:
+    """Serve /metrics and /healthz at HOST:PORT, if there is one."""
+    if not telling.metrics:
+        return None
+    host, _, port = telling.metrics.rpartition(":")
+    if not host or not port.isdecimal():
+        raise InputError(f"Expected --metrics HOST:PORT such as 127.0.0.1:9100, got {telling.metrics!r}.")
+    server = monitor(metrics, problem)
+    url = f"http://{await server.begin(host, int(port))}/metrics"
+    voice.tell("metrics", f"Metrics are at {url}.", {"url": url})
+    return server
+
+
+async def _end(server: HttpServer | None) -> None:
+    if server is not None:
+        await server.end()
 
 
 def _tls(where: Network) -> ssl.SSLContext | None:
@@ -230,43 +301,44 @@ def _schedule(chosen: GameOptions) -> Schedule:
     )
 
 
-async def serve_board(folder: Path, resources: Path, chosen: GameOptions, listening: Listening, where: Network) -> None:
+async def serve_board(
+    folder: Path, resources: Path, chosen: GameOptions, listening: Listening, where: Network, telling: Telling
+) -> None:
     """Open games until told to stop; without a broker, also serve the hub and the issuer."""
-    schedule = _schedule(chosen)
+    voice, schedule = Voice(telling), _schedule(chosen)
     hold, grace = seconds_of(chosen.hold, "--hold"), seconds_of(chosen.grace, "--grace")
-    trusted, signer = TrustFile(folder / "trust.json"), Signer(load_secret(folder / "board.key"))
-    trust = trusted.trust
-    trust.check_end(time.time())
+    trusted = TrustFile(folder / "trust.json")
+    trusted.trust.check_end(time.time())
+    signer = key_of(folder, "board", trusted.trust.board)
     # What is wrong with the list is said before anything listens; games read it again.
     listed = read_resources(resources)
     allow_files()
-    journal, metrics = Journal(folder / "board.db"), Metrics()
+    journal, metrics = Journal(folder / "board.db"), PrometheusMetrics()
     hub = None
     if where.broker:
-        transport = await _connected(where, "board")
+        transport = await _connected(voice, where, "board")
     else:
         # A gateway shows the certificates of all its resources in one message.
-        hub = Hub(trust, largest=max(2**20, _CERTIFICATE * len(listed.ids)))
-        metrics = hub.exchange.metrics
+        limits = Limits(packet=max(2**20, _CERTIFICATE * len(listed.ids)))
+        hub = Hub(trusted, limits=limits, metrics=metrics)
         routes = []
         if (folder / "issuer.key").exists():
-            issuer = Issuer(folder / "issuer.db", Signer(load_secret(folder / "issuer.key")))
-            series = series_of(signer.public, journal)
+            issuer = Issuer(folder / "issuer.db", key_of(folder, "issuer", trusted.trust.issuer), metrics=metrics)
+            series = journal.series(signer.public)
             if (last := issuer.last_opened(series)) > journal.games():
                 raise InputError(older_journal(game_name(series, last)))
             issuer.follow(folder / "members.txt")
-            await Announcer(hub.local(Access("issuer")), issuer, trust).start()
+            await Announcer(hub.local(Access("issuer")), issuer, trusted, partial(key_of, folder, "issuer")).start()
             routes = [issuer.route()]
-        show.say(f"The hub is at {await _listen(hub, listening, routes, allow_plain=where.allow_plain)}.")
+        url = await _listen(hub, listening, routes, allow_plain=where.allow_plain)
+        voice.tell("listening", f"The hub is at {url}.", {"url": url})
+        ops.on_signal("SIGHUP", hub.reload_certificate)
         transport = hub.local(Access("board"))
-    holds = Reservations(transport, trust, hold=hold, grace=grace)
+    holds = Reservations(transport, trusted, hold=hold, grace=grace)
     holds.restore(journal)
 
     def offered() -> Points:
         """Read the list of the next game, and what the operator has removed."""
-        holds.trust = trusted.latest()
-        if hub is not None:
-            hub.trust = holds.trust
         nonlocal listed
         try:
             listed = read_resources(resources)
@@ -277,23 +349,38 @@ async def serve_board(folder: Path, resources: Path, chosen: GameOptions, listen
             _LOG.warning("resource list", extra={"reason": str(error)})
         return without(listed, holds.removed())
 
+    board = Board(transport, signer, journal, metrics=metrics)
+    watched = await _watch(voice, telling, metrics, lambda: board.trouble or _connection(transport))
     try:
         await holds.start()
-        await run_board(
-            Board(transport, signer, journal, metrics=metrics),
-            trust,
+        playing = run_board(
+            board,
+            trusted,
             offered,
             schedule,
             games=chosen.games,
             holds=holds,
-            finished=lambda name, result: show.say(f"{name}: {show.counted(result.matched, 'agent')} matched."),
+            opened=lambda name, opening: voice.tell(
+                "opened",
+                f"{name}: open for {opening.joining:g} s.",
+                {"game": name, "protocol": opening.protocol, "resources": len(opening.resources.names)},
+            ),
+            finished=lambda name, result: voice.tell(
+                "result",
+                f"{name}: {show.counted(result.matched, 'agent')} matched.",
+                {"game": name, "matched": result.matched},
+            ),
+            keys=lambda: keys_of(folder, "board"),
         )
+        # Told to end, it leaves between two slots.
+        await ops.until_told(playing, board.settled)
         # Devices still have to read the result and to hand over.
         await asyncio.sleep(min(schedule.every, 5.0) if hub is not None else 0.0)
     finally:
         await transport.close()
         if hub is not None:
             await hub.stop()
+        await _end(watched)
         journal.close()
 
 
@@ -309,36 +396,67 @@ def write_mosquitto(out: Path, folder: Path, listening: Listening, *, allow_plai
     show.say(f"Each party finds its password in {out / 'passwords'} (--passwords).")
 
 
-async def serve_device(position: tuple[float, float], chosen: DeviceOptions, where: Network) -> None:
-    """Take part in games until one gives a resource."""
+def _limits(chosen: DeviceOptions) -> ledger.Limits:
+    """Return the limits of a new ledger."""
+    if not chosen.per:
+        if chosen.lifetime is not None:
+            raise InputError("--lifetime goes with --per: without it, --budget is that of a lifetime.")
+        return ledger.Limits(units_of(chosen.budget))
+    lifetime = 52 * chosen.budget if chosen.lifetime is None else chosen.lifetime
+    period = max(1, round(seconds_of(chosen.per, "--per")))
+    return ledger.Limits(units_of(lifetime), units_of(chosen.budget), period)
+
+
+async def serve_device(position: tuple[float, float], chosen: DeviceOptions, where: Network, telling: Telling) -> int:
+    """Take part in games until one gives a resource; return the exit status."""
+    voice = Voice(telling)
+
+    def fail(event: str, error: PalmatchError, figures: Mapping[str, object], status: int) -> int:
+        show.results_to_stderr()
+        voice.tell(event, f"palmatch: {error}", figures)
+        return status
+
+    try:
+        return MATCHED if await _take_part(voice, position, chosen, where) else NOT_MATCHED
+    except (Refused, ProtocolError) as error:
+        code = error.code if isinstance(error, Refused) else "protocol"
+        return fail("refused", error, {"code": code, "reason": str(error)}, REFUSED)
+    except NoGame as error:
+        return fail("no_game", error, {"seconds": seconds_of(chosen.patience, "--patience")}, NO_GAME)
+
+
+async def _take_part(voice: Voice, position: tuple[float, float], chosen: DeviceOptions, where: Network) -> bool:
+    """Return whether the device was matched, or has given back what it had."""
     wish = Wish(chosen.request, position, chosen.epsilon, "leave" if chosen.leave else "zero")
     patience, path = seconds_of(chosen.patience, "--patience"), chosen.ledger
-    trust, signer = load_trust(chosen.trust), Signer(load_secret(chosen.member))
-    ask = issuer_at(chosen.issuer, signer, tls=_tls(where), allow_plain=where.allow_plain, noted=show.say)
-    transport = await _connected(where, "", patience=patience)
-    if path.exists():
-        own = reopen(path, acting=True)
-    else:
-        own = Ledger(path, agent=path.stem, lifetime=units_of(chosen.budget))
+    trusted = TrustFile(chosen.trust, partial(fetch_over_tls, tls=_tls(where)))
+    signer = Signer(load_secret(chosen.member))
+    ask = issuer_at(chosen.issuer, signer, tls=_tls(where), allow_plain=where.allow_plain, noted=voice.tell)
+    transport = await _connected(voice, where, "", patience=patience)
+    own = reopen(path, acting=True) if path.exists() else Ledger(path, agent=path.stem, **asdict(_limits(chosen)))
     folder = path.with_suffix(".identities")
     folder.mkdir(exist_ok=True, mode=0o700)
     seen: list[str] = []
     try:
         with own as ledger:
-            playing = Device(trust, folder, ledger, ask, hand_over=chosen.hand_over, noted=show.say)
-            playing.check_trust()
+            playing = Device(trusted, folder, ledger, ask, hand_over=chosen.hand_over, noted=voice.tell)
+            if chosen.accept_operator:
+                playing.accept_operator()
+            trust = playing.check_trust()
             if chosen.cancel:
                 await playing.cancel(transport, chosen.cancel)
-                show.say(f"{chosen.cancel}: given back.")
-                return
+                voice.tell("cancelled", f"{chosen.cancel}: given back.", {"game": chosen.cancel})
+                return True
             wish, name = await playing.resumed(transport, wish)
-            left = chosen.games
+            left, matched = chosen.games, False
             while left:
                 before = ledger.spent()
                 if name is not None:
-                    show.say(f"{name}: going on with the request of a run that was cut off.")
+                    going_on = f"{name}: going on with the request of a run that was cut off."
+                    voice.tell("resuming", going_on, {"game": name})
                 else:
-                    show.say(f"Waiting for the next game that opens, for {patience:g} s at most.")
+                    waiting = f"Waiting for the next game that opens, for {patience:g} s at most."
+                    voice.tell("waiting", waiting, {"seconds": patience})
                     name = await playing.next_game(transport, patience, seen)
                     left -= 1
                 seen.append(name)
@@ -350,14 +468,20 @@ async def serve_device(position: tuple[float, float], chosen: DeviceOptions, whe
                     if error.code == "channel":
                         playing.close()
                     raise
-                show.say(f"{name}: {_got(played)}")
-                show.say(revealed(machine, trust.partition.edge, played, charged=ledger.spent() > before))
-                if played.resource is not None:
+                sentence = revealed(machine, trust.partition.edge, played, charged=ledger.spent() > before)
+                figures = {name: getattr(played, name) for name in ("game", "resource", "answer", "code", "cut_off")}
+                figures |= {"charged": epsilon_of(ledger.spent() - before), "revealed": sentence}
+                voice.tell("result", f"{name}: {_got(played)}", figures)
+                show.say(sentence)
+                if matched := played.resource is not None:
                     break
                 # A game whose result did not reach this device does not count.
                 left, name = left + played.cut_off, None
             playing.close()
-            show.say(f"Remaining budget in {path}: ε = {epsilon_text(ledger.remaining(), up=False)}.")
+            budget = f"Remaining budget in {path}: ε = {epsilon_text(ledger.remaining(), up=False)}."
+            lifetime = epsilon_of(ledger.summary().limits.lifetime)
+            voice.tell("budget", budget, {"remaining": epsilon_of(ledger.remaining()), "lifetime": lifetime})
+            return matched
     finally:
         await transport.close()
 
@@ -372,12 +496,42 @@ def _got(played: Played) -> str:
     return f"matched to {played.resource}, which {answered}.{shown}"
 
 
-async def serve_resource(keys_file: Path, trust_file: Path, most: int | None, where: Network) -> None:
+async def serve_resource(keys_file: Path, trust_file: Path, most: int | None, where: Network, telling: Telling) -> None:
     """Print the position, or the reservation code, that was sealed to each resource."""
-    trust, read = load_trust(trust_file), stamp_of(keys_file)
-    trust.check_end(time.time())
-    coming: asyncio.Queue[Arrival] = asyncio.Queue()
-    transport = await _serving(load_gateway(keys_file), trust, where, coming)
+    voice, trusted, metrics = Voice(telling), TrustFile(trust_file), PrometheusMetrics()
+    trusted.trust.check_end(time.time())
+    opened: list[Transport] = []
+    watched = await _watch(voice, telling, metrics, lambda: _connection(opened[0]) if opened else "no broker")
+
+    def arrived(arrival: Arrival) -> None:
+        metrics.add("palmatch_arrivals_total")
+        figures: dict[str, object] = {name: getattr(arrival, name) for name in ("game", "resource", "code")}
+        figures["tag"] = arrival.tag.hex()
+        if arrival.position is None:
+            what = f"is reserved for the code {arrival.code}"
+        else:
+            what = f"goes to {arrival.position[0]:.6f},{arrival.position[1]:.6f}"
+            figures |= dict(zip(("latitude", "longitude"), arrival.position, strict=True))
+        voice.tell("arrival", f"{arrival.game}: {arrival.resource} {what}", figures)
+
+    try:
+        await _serve_arrivals(arrived, keys_file, most, opened, partial(_serving, voice, trusted, where))
+    finally:
+        for transport in opened:
+            await transport.close()
+        await _end(watched)
+
+
+async def _serve_arrivals(
+    arrived: Callable[[Arrival], None],
+    keys_file: Path,
+    most: int | None,
+    opened: list[Transport],
+    serving: Callable[[GatewayKeys, asyncio.Queue[Arrival]], Awaitable[Transport]],
+) -> None:
+    """Tell of arrivals, and begin anew with other keys when these have changed."""
+    read, coming = stamp_of(keys_file), asyncio.Queue[Arrival]()
+    opened.append(await serving(load_gateway(keys_file), coming))
     told: deque[tuple[str, str]] = deque(maxlen=_REMEMBERED)
     served = 0
     while most is None or served < most:
@@ -388,47 +542,84 @@ async def serve_resource(keys_file: Path, trust_file: Path, most: int | None, wh
                 if (arrival.game, arrival.resource) not in told:
                     served += 1
                     told.append((arrival.game, arrival.resource))
-                    if arrival.position is None:
-                        what = f"is reserved for the code {arrival.code}"
-                    else:
-                        what = f"goes to {arrival.position[0]:.6f},{arrival.position[1]:.6f}"
-                    show.say(f"{arrival.game}: {arrival.resource} {what}")
+                    arrived(arrival)
         if (found := stamp_of(keys_file)) != read:
             read = found
             try:
-                transport, before = await _serving(load_gateway(keys_file), trust, where, coming), transport
-                await before.close()
+                opened.insert(0, await serving(load_gateway(keys_file), coming))
+                await opened.pop().close()
             except (InputError, TransportError) as error:
                 _LOG.warning("gateway keys", extra={"reason": str(error)})
     # The answer to the last one is still to be sent.
     await asyncio.sleep(0.5)
-    await transport.close()
 
 
-async def _serving(keys: GatewayKeys, trust: Trust, where: Network, coming: asyncio.Queue[Arrival]) -> Transport:
+async def _serving(
+    voice: Voice, trusted: Trusted, where: Network, keys: GatewayKeys, coming: asyncio.Queue[Arrival]
+) -> Transport:
     """Serve the resources that have a certificate, on a connection of their own: its rights are those it began with."""
     credentials = Credentials("resource", keys.signer, certificates=tuple(keys.certificates.values()))
-    transport = await _connected(where, "gateway", credentials)
-    await Gateway(transport, trust, keys, coming.put_nowait).start()
-    show.say(f"Serving {show.counted(len(keys.certificates), 'resource')}.")
+    transport = await _connected(voice, where, "gateway", credentials)
+    await Gateway(transport, trusted, keys, coming.put_nowait).start()
+    number = len(keys.certificates)
+    voice.tell("serving", f"Serving {show.counted(number, 'resource')}.", {"resources": number})
     return transport
 
 
-async def serve_issuer(folder: Path, listening: Listening, where: Network) -> None:
+async def serve_issuer(folder: Path, listening: Listening, where: Network, telling: Telling) -> None:
     """Give tokens until stopped."""
-    signer = Signer(load_secret(folder / "issuer.key"))
-    trust, issuer = load_trust(folder / "trust.json"), Issuer(folder / "issuer.db", signer)
-    trust.check_end(time.time())
+    voice, trusted, metrics = Voice(telling), TrustFile(folder / "trust.json"), PrometheusMetrics()
+    trusted.trust.check_end(time.time())
+    credentials = Credentials("issuer", key_of(folder, "issuer", trusted.trust.issuer))
+    issuer = Issuer(folder / "issuer.db", credentials.signer, metrics=metrics)
     issuer.follow(folder / "members.txt")
     allow_files()
-    transport = await _connected(where, "issuer", Credentials("issuer", signer))
-    address = await _listen(Hub(trust), listening, [issuer.route()], allow_plain=where.allow_plain)
-    await Announcer(transport, issuer, trust).start()
-    show.say(f"Tokens are at {re.sub('^ws', 'http', address).rsplit('/', 1)[0]}/token.")
-    await asyncio.Event().wait()
+    transport = await _connected(voice, where, "issuer", credentials)
+    hub = Hub(trusted)
+    address = await _listen(hub, listening, [issuer.route()], allow_plain=where.allow_plain)
+
+    def signer_of(public: bytes) -> Signer:
+        # Also for the hub, when the connection is made again.
+        credentials.signer = key_of(folder, "issuer", public)
+        return credentials.signer
+
+    watched = await _watch(voice, telling, metrics, lambda: _connection(transport))
+    ops.on_signal("SIGHUP", hub.reload_certificate)
+    announcer = Announcer(transport, issuer, trusted, signer_of)
+    await announcer.start()
+    url = f"{re.sub('^ws', 'http', address).rsplit('/', 1)[0]}/token"
+    voice.tell("listening", f"Tokens are at {url}.", {"url": url})
+    try:
+        while True:
+            # The operator may have changed the issuer's key.
+            announcer.follow()
+            await asyncio.sleep(_AGAIN_SECONDS)
+    finally:
+        await transport.close()
+        await hub.stop()
+        await _end(watched)
+        issuer.close()
 
 
-def run(service: Coroutine[Any, Any, None]) -> None:
-    """Run a service, with the log on the standard error."""
+async def fetch_over_tls(url: str, *, tls: ssl.SSLContext | None) -> bytes:
+    """Return what is at an address, over TLS."""
+    if not url.startswith("https://"):
+        raise InputError(f"{url} is not encrypted: expected https://.")
+
+    def get() -> bytes:
+        with urllib.request.urlopen(url, timeout=30, context=tls or ssl.create_default_context()) as answer:
+            found: bytes = answer.read(_LARGEST_TRUST)
+            return found
+
+    return await asyncio.to_thread(get)
+
+
+def run(program: Coroutine[Any, Any, _Value]) -> _Value:
+    """Run a program, with the log on the standard error."""
     set_up()
-    ops.run(service)
+    return ops.run(program)
+
+
+def serve(service: Coroutine[Any, Any, None]) -> None:
+    """Run a service until it is told to end."""
+    run(ops.until_told(service))

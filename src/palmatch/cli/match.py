@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from palmatch.cli import show
+from palmatch.cli import options, show
 from palmatch.cli.inputs import BudgetOptions, ProblemOptions, read_inputs
 from palmatch.data.files import write_rows
 from palmatch.errors import InputError
@@ -37,6 +37,7 @@ def match(
     score: bool = False,
     cluster: str | None = None,
     memory: str | None = None,
+    explain: bool = False,
     json: Path | None = None,
 ) -> None:
     """Match agents to resources, or with each other: files in, a file of pairs out.
@@ -46,8 +47,8 @@ def match(
     out:
         Where the pairs go: .csv, .parquet, .json (openreview-matcher); - for CSV.
     method:
-        One of once, hungarian-once, hungarian-region, palma, published, alma-geo, greedy, random, hungarian and others
-        (see compare --methods all).
+        once, hungarian-once, hungarian-region, palma, published, hungarian-geo, random or hungarian; all: palmatch
+        methods.
     threshold:
         Utility below which an agent or resource counts as badly served; half the mean unless given.
     score:
@@ -75,7 +76,16 @@ def match(
 
         workers = workers_of(cluster, memory)
         match_tiles(
-            agents, resources, out, workers, method=method, chosen=chosen, budget=budget, score=score, json=json
+            agents,
+            resources,
+            out,
+            workers,
+            method=method,
+            chosen=chosen,
+            budget=budget,
+            score=score,
+            explain=explain,
+            json=json,
         )
         return
     as_json = out.suffix.lower() == ".json"
@@ -100,12 +110,14 @@ def match(
         figures["fairness"] = asdict(fairness(problem, matching, threshold=threshold))
         if not show.write_json(json, figures):
             return
-    _print_summary(problem, matching, best, threshold)
+    _print_summary(problem, matching, best, threshold, explain)
     if str(out) != "-":
         show.say(f"Pairs are in {out}.")
 
 
-def _print_summary(problem: Problem, matching: Matching, best: float | None, threshold: float | None) -> None:
+def _print_summary(
+    problem: Problem, matching: Matching, best: float | None, threshold: float | None, explain: bool
+) -> None:
     show.say(show.size_of(problem))
     told = f"{matching.method}: {matching.matched:,} matched"
     if problem.capacities is not None and not problem.pairs:
@@ -127,7 +139,7 @@ def _print_summary(problem: Problem, matching: Matching, best: float | None, thr
         lines += fairness_lines(problem, fairness(problem, matching, threshold=threshold))
     for line in lines:
         show.say(line, indent="    ")
-    show.show_guarantee(matching.guarantee)
+    show.show_guarantee(matching.guarantee, explain=explain)
     show.say(show.FROM_THE_TRUTH)
     if not matching.epsilon_is_public:
         show.say(f"Not to be published: {show.PRIVATE_EPSILON}")
@@ -142,6 +154,7 @@ def _figures(problem: Problem, matching: Matching, best: float | None, seed: int
     # What a guarantee tells of agents whose own utilities are compared with the possible types.
     private = () if matching.epsilon_is_public else ("guarantee.uncovered", "guarantee.applies_to")
     return {
+        "guarantee": asdict(matching.guarantee),
         "problem": show.pick(problem, "agents resources interest notes public_notes")
         | {"regions": len(problem.regions), "assigned": len(problem.assigned)}
         | {"seats": int(problem.capacity.sum()), "units": int(problem.demand.sum())}
@@ -151,7 +164,41 @@ def _figures(problem: Problem, matching: Matching, best: float | None, seed: int
         "unfilled": unfilled,
         "fairness": None,
         "loss": 1 - matching.welfare / best if best else None,
-        "guarantee": asdict(matching.guarantee),
         "epsilon_of_agents_is_public": matching.epsilon_is_public,
         "not_to_be_published": ["welfare", "loss", "fairness", "problem.notes", "seed", *private],
     }
+
+
+def methods(*, json: Path | None = None) -> None:
+    """List all methods: what an agent reveals, and how that becomes a matching.
+
+    Notes
+    -----
+    columns:
+        A method is a mechanism, which decides what an agent reveals, and a matcher, which knows nothing else. report:
+        one report under ε; region: nothing but the region; laplace: a noisy place; rounds: attempts, looks and
+        back-offs. centre: whether a party other than agents and resources computes the matching.
+    unproved:
+        published states the paper's guarantee, which is not proved.
+
+    Examples
+    --------
+    Example: palmatch methods --json methods.json
+    """
+    show.check_outputs(json=json)
+    rows = [
+        show.pick(method, "name help notion spends centre proved has_delta reveals")
+        | {"mechanism": method.parts[0], "matcher": method.parts[1]}
+        for method in METHODS.values()
+    ]
+    if show.write_json(json, {"methods": rows}):
+        lines = []
+        for row in rows:
+            bound = "none" if row["notion"] == "none" else "ε" + ", δ" * row["has_delta"] if row["spends"] else "ε = 0"
+            notion = {"geo-indistinguishability": "geo"}.get(row["notion"], row["notion"])
+            centre = "yes" if row["centre"] else "no"
+            lines.append((row["name"], row["mechanism"], row["matcher"], notion, bound, centre))
+        show.show_table(("method", "mechanism", "matcher", "notion", "guarantee", "centre"), lines, left=5)
+        told = options.read_docstring(methods)[1]
+        show.say(told["columns"])
+        show.say(told["unproved"])

@@ -25,8 +25,8 @@ Natural: TypeAlias = Annotated[int, typer.Option(min=0)]
 Positive: TypeAlias = Annotated[int, typer.Option(min=1)]
 MaybeNatural: TypeAlias = Annotated[int | None, typer.Option(min=0)]
 MaybePositive: TypeAlias = Annotated[int | None, typer.Option(min=1)]
-Files: TypeAlias = list[Path] | None
-Names: TypeAlias = list[str] | None
+Files: TypeAlias = Annotated[list[Path] | None, typer.Option(metavar="FILE")]
+Names: TypeAlias = Annotated[list[str] | None, typer.Option(metavar="NAME")]
 Origin: TypeAlias = Annotated[str | None, typer.Option(show_default="41,-74")]
 
 
@@ -61,6 +61,10 @@ class Shared:
         Taxi trips with coordinates (CSV, .csv.gz, Parquet).
     json:
         Write the figures as JSON; - for the output.
+    explain:
+        Print what the guarantee assumes, and what it does not cover.
+    help_all:
+        Show all options and exit.
     quiet:
         Print nothing but errors, and what is asked for on the output with -.
     """

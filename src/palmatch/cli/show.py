@@ -111,16 +111,19 @@ def prepare_streams() -> Iterator[None]:
         yield
 
 
-def _console() -> Console:
-    """Return the console for results, as wide as COLUMNS says, or 80, or a narrower terminal; plain elsewhere."""
+def width() -> int:
+    """Return how wide results are: as COLUMNS says, or 80, or less on a narrower terminal."""
     told = os.environ.get("COLUMNS", "")
     if told.isdecimal() and int(told) >= 20:
-        width = int(told)
-    else:
-        width = min(80, shutil.get_terminal_size().columns) if sys.stdout.isatty() else 80
+        return int(told)
+    return min(80, shutil.get_terminal_size().columns) if sys.stdout.isatty() else 80
+
+
+def _console() -> Console:
+    """Return the console for results: plain where it is no terminal."""
     return Console(
         file=sys.stderr if _output.to_stderr else sys.stdout,
-        width=width,
+        width=width(),
         highlight=False,
         markup=False,
         emoji=False,
@@ -226,19 +229,29 @@ def with_delta(delta: float) -> str:
     return f" with δ = {delta:g}" if delta else ""
 
 
-def show_guarantee(guarantee: Guarantee) -> None:
-    """Print a guarantee, what it assumes, and to whom it does not apply."""
-    say(f"Guarantee ({guarantee.notion}, {guarantee.accountant}): {guarantee.statement}")
-    if guarantee.notion != "none":
-        say(f"  Applies to: {guarantee.applies_to}.", indent="    ")
-    if guarantee.partition:
-        say(f"  Regions: {guarantee.partition}.", indent="    ")
-    for title, lines in (("Assumed", guarantee.assumptions), ("Not covered", guarantee.not_covered)):
-        for line in lines:
-            say(f"  {title}: {line}", indent="    ")
+def show_guarantee(guarantee: Guarantee, *, explain: bool = False) -> None:
+    """Print a guarantee in three lines, and to whom it does not apply; all that it assumes with `explain`."""
+    from palmatch.guarantee import SIMULATION, bounds, brief_statement
+
+    if guarantee.notion == "none":
+        say(f"Guarantee: none. {guarantee.statement}")
+    else:
+        say(f"Guarantee: {guarantee.notion}, {bounds(guarantee)} ({guarantee.accountant}).")
+        say(f"  {brief_statement(guarantee)}", indent="    ")
+        whom = guarantee.applies_to if explain else guarantee.applies_to.partition(";")[0]
+        say(f"  Applies to: {whom}.{'' if explain else ' Assumptions and limits: --explain.'}", indent="    ")
+    if SIMULATION in guarantee.assumptions and not explain:
+        say(f"  {SIMULATION}", indent="    ")
     if guarantee.uncovered:
         listed = ", ".join(guarantee.uncovered[:10]) + (", ..." if len(guarantee.uncovered) > 10 else "")
         say(f"  Agents to whom it does not apply ({len(guarantee.uncovered)}): {listed}", indent="    ")
+    if explain:
+        say(f"  In full: {guarantee.statement}", indent="    ")
+        if guarantee.partition:
+            say(f"  Regions: {guarantee.partition}.", indent="    ")
+        for title, lines in (("Assumed", guarantee.assumptions), ("Not covered", guarantee.not_covered)):
+            for line in lines:
+                say(f"  {title}: {line}", indent="    ")
 
 
 def write_json(path: Path | None, content: Mapping[str, Any]) -> bool:

@@ -47,6 +47,7 @@ def match_tiles(
     chosen: ProblemOptions,
     budget: BudgetOptions,
     score: bool,
+    explain: bool,
     json: Path | None,
 ) -> None:
     """Match more agents than fit one process."""
@@ -94,7 +95,7 @@ def match_tiles(
         sides = f"{show.counted(found.agents, 'agent')}, {show.counted(found.resources, 'resource')}"
         show.say(f"{sides}, {show.counted(found.regions, 'region')}, {show.counted(found.tiles, 'tile')}")
         show.say(f"{method}: {found.matched:,} matched with {show.counted(found.filled, 'unit')}{welfare}")
-        show.show_guarantee(found.guarantee)
+        show.show_guarantee(found.guarantee, explain=explain)
         if found.welfare is not None:
             show.say(show.FROM_THE_TRUTH)
         show.say(f"Pairs are in {out}, in {show.counted(len(found.files), 'file')}; reports stay beside them.")

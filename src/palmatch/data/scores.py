@@ -196,7 +196,7 @@ def _read(path: FilePath, bounds: Range, *, checked: bool) -> _File:
     expected = f"a score from {bounds[0]:g} to {bounds[1]:g}"
     values = numbers(sheet, 2, expected=expected)
     outside = ~((values >= bounds[0]) & (values <= bounds[1]))
-    refuse(sheet, 2, where=outside, expected=expected, advice="correct it, or say which range scores have")
+    refuse(sheet, 2, where=outside, expected=expected, advice="correct it, or say --score-range LOW,HIGH")
     return _File(source, papers, users, np.diff(first, append=len(values)), values, papers, sheet)
 
 
@@ -219,7 +219,7 @@ def _matrix(source: str, bounds: Range) -> _File:
         row, column = outside[0]
         raise InputError(
             f"{source}, line {row + 2}, column {column + 1}: found a number that does not fit, expected {expected}; "
-            "correct it, or say which range scores have."
+            "correct it, or say --score-range LOW,HIGH."
         )
     of_papers, of_users = (pl.Series(map(str, range(count)), dtype=pl.String) for count in (papers, users))
     user, paper = np.nonzero(table.T)

@@ -49,11 +49,6 @@ _FOUND_SECONDS = 0.5
 _AGAIN_SECONDS = 0.2
 
 
-def series_of(board: bytes, journal: Journal) -> str:
-    """Return what the names of all games of a board with a journal begin with: no other journal gives them again."""
-    return f"{hashlib.sha256(board).hexdigest()[:8]}-{journal.id}"
-
-
 def older_journal(game: str) -> str:
     """Say that a journal was put back which does not know the last games."""
     return (
@@ -87,6 +82,10 @@ class Board:
         self._pending: list[tuple[Topic, bytes]] = []
         self._game: Game | None = None
         self._recent: deque[str] = deque(maxlen=KEPT_GAMES)
+        # What keeps it from going on, in two words; and whether it is between slots, where it can be ended.
+        self.trouble = ""
+        self.settled = asyncio.Event()
+        self.settled.set()
         self._planned: dict[Topic, bytes] = {}
         self._republishing: set[asyncio.Task[None]] = set()
         transport.on_connect(self._republish)
@@ -114,8 +113,12 @@ class Board:
             self._phase(game, "prepared")
             await self._publish_bulletins(game, 0, game.rules.begin(), over=False)
             for slot in range(game.opening.slots):
+                self.settled.clear()
                 if await self._slot(game, slot):
                     break
+                self.settled.set()
+                # What waits for that comes first.
+                await asyncio.sleep(0)
             self._phase(game, "told")
             result = await self._finish(game)
             self._phase(game, "published")
@@ -125,11 +128,12 @@ class Board:
         finally:
             self._game = None
             self._pending.clear()
+            self.settled.set()
 
     @property
     def series(self) -> str:
         """What the names of all games of this board with this journal begin with."""
-        return series_of(self.signer.public, self.journal)
+        return self.journal.series(self.signer.public)
 
     async def plan(self, *names: str) -> None:
         """Ask the issuer for its key for games to come; a name that was opened already is refused."""
@@ -146,7 +150,7 @@ class Board:
                 await self._retry_until_connected(partial(self.transport.publish, topic, packet))
 
     def _phase(self, game: Game, name: str) -> None:
-        self.metrics.set("palmatch_phase_seconds", self._clock() - game.began, phase=name)
+        self.metrics.observe("palmatch_phase_seconds", self._clock() - game.began, phase=name)
 
     async def recall(self) -> None:
         """Publish the last games that are over once more: a hub that ended with the board has lost them."""
@@ -400,7 +404,8 @@ class Board:
             self.journal.hold(Held(game.name, name, tag, game.keys[tag], self._clock()))
         self.journal.finish(game.name)
         self.journal.commit()
-        self.metrics.add("palmatch_games_total", 1, outcome="finished")
+        self.metrics.add("palmatch_games_total")
+        self.metrics.add("palmatch_agents_total", len(game.joins))
         self.metrics.add("palmatch_agents_matched_total", result.matched)
         _LOG.info("game over", extra={"game": game.name, "matched": result.matched, "agents": len(game.joins)})
         return result
@@ -422,10 +427,10 @@ class Board:
                 new = game.slot != JOINING and self._accept(game, envelope)
         except ProtocolError as error:
             _LOG.warning("refused", extra={"game": game.name, "kind": envelope.topic.kind, "reason": str(error)})
-            self.metrics.add("palmatch_refused_total", 1, reason=envelope.topic.kind)
+            self.metrics.add("palmatch_refused_total", reason=envelope.topic.kind)
             return
         if new:
-            self.metrics.add("palmatch_accepted_total", 1, kind=envelope.topic.kind)
+            self.metrics.add("palmatch_accepted_total", kind=envelope.topic.kind)
             self.journal.hear(game.slot, envelope.topic, packet)
             game.heard.add(packet)
             game.news.set()
@@ -457,12 +462,17 @@ class Board:
         """Do it, again and again while there is no broker: a game waits for its broker, however long that takes."""
         while True:
             try:
-                return await action()
+                done = await action()
             except TransportError as error:
                 if self.transport.closed:
                     raise
+                self.trouble = "no broker"
                 _LOG.warning("no broker", extra={"reason": str(error)})
                 await asyncio.sleep(_AGAIN_SECONDS)
+            else:
+                if self.trouble == "no broker":
+                    self.trouble = ""
+                return done
 
     async def _publish_again(self, name: str) -> None:
         # Without a connection, all of it is published with the next one.

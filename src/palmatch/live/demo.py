@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,6 @@ import msgspec
 import numpy as np
 
 from palmatch.data import city
-from palmatch.data.city import crowd
 from palmatch.data.files import write_rows
 from palmatch.device import messages as m
 from palmatch.device.grid import locate
@@ -33,19 +32,19 @@ from palmatch.device.ledger import epsilon_of
 from palmatch.domains import mobility
 from palmatch.domains.mobility import Points, read_points
 from palmatch.errors import InputError, TransportError
-from palmatch.live.board import PHASES, Board
+from palmatch.live.board import Board
 from palmatch.live.devices import DevicesPart, Member
 from palmatch.live.issuer import Issuer
 from palmatch.live.journal import Journal
 from palmatch.live.keys import Signer
 from palmatch.live.listing import PublicSetup
 from palmatch.live.mosquitto import running
-from palmatch.live.ops import Metrics, Usage, allow_files, run, settle, usage_of
+from palmatch.live.ops import Metrics, allow_files, run, settle
 from palmatch.live.resource import Gateway
 from palmatch.live.rules import Accepted, Crowd, Opening, opening_of, rules_of
-from palmatch.live.simulation import Simulation, signer_of
-from palmatch.live.tokens import Identity, keep
+from palmatch.live.simulation import Simulation
 from palmatch.live.transport import Access, Hub, Transport, connect
+from palmatch.live.transport.socket import Limits
 from palmatch.live.trust import Trust, new_gateway
 from palmatch.methods.baselines import optimal_welfare
 from palmatch.methods.workspace import Settings
@@ -85,11 +84,6 @@ class Plan:
         The chance of each fault.
     epsilon:
         That of every device.
-    crowd:
-        Whether agents are spread evenly, as many as are asked for, and not those of a synthetic city's morning; then
-        they have their tokens beforehand.
-    groups:
-        Processes that the devices are in.
     """
 
     protocol: Literal["report", "bids", "rounds"]
@@ -100,21 +94,10 @@ class Plan:
     epsilon: float
     seed: int | None
     out: Path
-    crowd: bool = False
-    interest: int | None = None
-    groups: int = 1
-    times: Schedule | None = None
-
-    @property
-    def files(self) -> int:
-        """How many files and sockets one process has open: the hub, or a group of devices."""
-        return _FILES + max(self.agents, _FILES_OF_DEVICE * self.agents // self.groups)
 
     @property
     def schedule(self) -> Schedule:
-        """The times of the game: unless given, enough for all devices on two cores."""
-        if self.times is not None:
-            return self.times
+        """The times of the game: enough for all devices on two cores."""
         per_device = {"report": 0.02, "bids": 0.006, "rounds": 0.007}[self.protocol]
         slot = max(1.0 if self.protocol == "report" else 0.4, per_device * self.agents) * (1 + 2 * self.faults)
         joining = 3.0 + 0.02 * self.agents * (1 + 10 * self.faults)
@@ -133,12 +116,6 @@ class Played:
         The row of each agent's resource, or -1.
     loss, best:
         The loss against the welfare of the full-information optimum, which is `best`.
-    phases:
-        When each phase of the game ended, in seconds after its opening.
-    accepted:
-        How many joins, and how many reports, bids or claims the board accepted.
-    idle, before, after:
-        What each process had used without devices, when the game was opened, and when its result was published.
     """
 
     problem: Problem
@@ -152,43 +129,30 @@ class Played:
     deaths: int
     failed: tuple[str, ...]
     seconds: float
-    phases: Mapping[str, float]
-    accepted: tuple[int, int]
-    idle: Mapping[str, Usage]
-    before: Mapping[str, Usage]
-    after: Mapping[str, Usage]
 
 
-def play(plan: Plan, told: Told | None = None, *, work: Path | None = None) -> Played:
-    """Play a plan; the parties' files are in a new folder within `work`."""
-    allow_files(plan.files)
+def play(plan: Plan, told: Told | None = None) -> Played:
+    """Play a plan; the parties' files are in a new folder."""
     agents, vehicles = _write_places(plan)
     started = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="palmatch-live-", dir=work) as folder:
-        service = _Service(plan, Path(folder), agents, vehicles, told or (lambda _what, _done, _total: None))
+    with tempfile.TemporaryDirectory(prefix="palmatch-live-") as folder:
+        service = Service(plan, Path(folder), agents, vehicles, told or (lambda _what, _done, _total: None))
         run(service.run())
-    return _settled(plan, agents, vehicles, service, time.monotonic() - started)
+    return outcome_of(service, time.monotonic() - started)
 
 
-class _Phases(Metrics):
-    """Metrics of which progress is shown."""
-
-    def __init__(self, told: Told) -> None:
-        super().__init__()
-        self._told = told
-
-    def set(self, name: str, amount: float, **labels: str) -> None:
-        """Set a number, and show which phase is over."""
-        super().set(name, amount, **labels)
-        if "phase" in labels:
-            self._told(_PHASES, PHASES.index(labels["phase"]) + 1, len(PHASES))
-
-
-class _Service:
+class Service:
     """One run: keys, hub, issuer, board and resources, and what the devices said."""
 
+    # How many of the nearest resources count for an agent, and how many processes the devices are in.
+    interest: int | None = None
+    groups = 1
+    metrics = Metrics()
+
     def __init__(self, plan: Plan, work: Path, agents: Points, vehicles: Points, told: Told) -> None:
-        self.plan, self.work, self.agents, self.told = plan, work, agents, told
+        self.plan, self.work, self.agents, self.vehicles, self.told = plan, work, agents, vehicles, told
+        self.schedule = plan.schedule
+        allow_files(_FILES + max(plan.agents, _FILES_OF_DEVICE * plan.agents // self.groups))
         operator, self.board_key, self.issuer_key = Signer.fresh(), Signer.fresh(), Signer.fresh()
         self.trust = Trust(
             version=1,
@@ -200,31 +164,26 @@ class _Service:
         )
         self.gateway = new_gateway(operator, vehicles.ids, int(time.time() * 1000))
         self.members = {name: Signer.fresh() for name in agents.ids}
-        self.place = PublicSetup(self.trust.partition, vehicles, interest=plan.interest)
+        self.place = PublicSetup(self.trust.partition, vehicles, interest=self.interest)
         # Devices of one region are in one process, which then checks the region's table once.
         at = zip(agents.latitude.tolist(), agents.longitude.tolist(), strict=True)
         regions = [locate(self.place.partition, *position).region for position in at]
         self._order = sorted(range(len(regions)), key=regions.__getitem__)
-        self.metrics = _Phases(told)
         self.slots = 1
         # What each device said last, by its name, and which have a token.
         self.lines: dict[str, dict[str, Any]] = {}
         self._ready: set[str] = set()
         self._wrong = ""
-        self.idle: dict[str, Usage] = {}
-        self.before: dict[str, Usage] = {}
-        self.after: dict[str, Usage] = {}
-        self._pids = {"service": os.getpid()}
+        self.pids = {"service": os.getpid()}
 
     async def run(self) -> None:
         """Start everything, wait for the devices, and stop everything."""
         issuer = Issuer(self.work / "issuer.db", self.issuer_key)
         issuer.register(key.public for key in self.members.values())
         for name in self.agents.ids:
-            self._folder(name).mkdir(parents=True)
-            if self.plan.crowd:
-                self._identify(name, issuer)
-        hub = Hub(self.trust, largest=2**23)
+            self.folder(name).mkdir(parents=True)
+        self.prepare(issuer)
+        hub = Hub(self.trust, limits=Limits(packet=2**23))
         address = await hub.start(routes=[issuer.route()])
         token = address.replace("ws://", "http://").rsplit("/", 1)[0] + "/token"
         try:
@@ -234,6 +193,12 @@ class _Service:
         finally:
             issuer.close()
             await hub.stop()
+
+    def prepare(self, issuer: Issuer) -> None:
+        """Do what is to be done before anything is started."""
+
+    def measure(self, stage: Literal["idle", "before", "after"]) -> None:
+        """Take note of what processes use: without devices, before the game, and after it."""
 
     @asynccontextmanager
     async def _bus(self, hub: Hub, address: str) -> AsyncIterator[tuple[str, _Join]]:
@@ -247,7 +212,7 @@ class _Service:
             yield address, local
             return
         with running(self.work / "broker", {"resource": names}) as broker:
-            self._pids["broker"] = broker.pid
+            self.pids["broker"] = broker.pid
             opened: list[Transport] = []
 
             async def remote(role: Literal["board", "issuer", "resource"]) -> Transport:
@@ -266,25 +231,22 @@ class _Service:
         journal = Journal(self.work / "board.db")
         board = Board(await join("board"), self.board_key, journal, metrics=self.metrics)
         many = len(self.place.resources.ids)
-        tables = asyncio.create_task(asyncio.to_thread(warm_up, self.plan.protocol, self.place, classes, many))
-        if self.plan.crowd:
-            # What connections take is measured for a crowd: not while tables are computed.
-            await asyncio.wait([tables])
-        self._measure(self.idle)
-        groups = [_Devices(f"devices {number + 1}", self._heard) for number in range(self._groups)]
+        tables = await asyncio.to_thread(warm_up, self.plan.protocol, self.place, classes, many)
+        self.measure("idle")
+        groups = [_Devices(f"devices {number + 1}", self._heard) for number in range(self.groups)]
         try:
             for number, group in enumerate(groups):
                 await group.start(self._part(url, token, number))
             await self._until(lambda: len(self._ready) == len(self.agents.ids), groups)
-            opening = self._opening(issuer.key(GAME), classes, await tables)
+            opening = self._opening(issuer.key(GAME), classes, tables)
             # The last of them still subscribe.
             await asyncio.sleep(0.001 * len(self.agents.ids))
-            self._pids |= {group.name: group.pid for group in groups}
-            self._measure(self.before)
+            self.pids |= {group.name: group.pid for group in groups}
+            self.measure("before")
             settle()
             result = await board.play(GAME, opening)
             self.slots = max((head.sequence for head in result.bulletins), default=1)
-            self._measure(self.after)
+            self.measure("after")
             await self._until(lambda: len(self.lines) == len(self.agents.ids), groups)
         finally:
             for group in groups:
@@ -293,44 +255,32 @@ class _Service:
 
     def _opening(self, issuer: bytes, classes: tuple[float, ...], tables: float) -> Opening:
         """Return what the game is opened with, where tables took so many seconds beforehand."""
-        plan, times = self.plan, self.plan.schedule
+        plan, times = self.plan, self.schedule
         return opening_of(
             plan.protocol,
             self.place,
             classes,
             issuer,
             joining=times.joining,
-            preparing=times.preparing + (_SPARE * tables if plan.times is None else 0.0),
+            preparing=times.preparing + _SPARE * tables,
             slot=times.slot,
             slots=times.slots,
             simulation=None if plan.seed is None else Simulation.of(plan.seed, GAME, self.agents.ids),
         )
 
-    @property
-    def _groups(self) -> int:
-        return min(self.plan.groups, len(self.agents.ids))
-
-    def _measure(self, into: dict[str, Usage]) -> None:
-        into |= {name: found for name, pid in self._pids.items() if (found := usage_of(pid)) is not None}
-
-    def _folder(self, name: str) -> Path:
+    def folder(self, name: str) -> Path:
+        """Where a device keeps its files."""
         return self.work / "devices" / name
-
-    def _identify(self, name: str, issuer: Issuer) -> None:
-        """Give a device its token beforehand: blind ones, over HTTP, would take minutes for a crowd."""
-        signer = Signer.fresh() if self.plan.seed is None else signer_of(self.plan.seed, GAME, name)
-        own = Identity(signer, issuer.linked_token(GAME, signer.public))
-        keep(self._folder(name), issuer.key(GAME), GAME, own)
 
     def _part(self, url: str, token: str, number: int) -> DevicesPart:
         members, agents = [], self.agents
-        first, last = (len(self._order) * end // self._groups for end in (number, number + 1))
+        first, last = (len(self._order) * end // self.groups for end in (number, number + 1))
         for row in self._order[first:last]:
             name, position = agents.ids[row], (float(agents.latitude[row]), float(agents.longitude[row]))
-            secret, folder = self.members[name].secret, str(self._folder(name))
+            secret, folder = self.members[name].secret, str(self.folder(name))
             members.append(Member(name, secret, position, self.plan.epsilon, folder))
         plan = self.plan
-        return DevicesPart(url, token, self.trust, GAME, plan.seed, tuple(members), plan.faults, plan.schedule.slot)
+        return DevicesPart(url, token, self.trust, GAME, plan.seed, tuple(members), plan.faults, self.schedule.slot)
 
     def _heard(self, line: dict[str, Any]) -> None:
         """Take note of what a device said: that it has its token, or how its game ended."""
@@ -447,28 +397,33 @@ class _Devices:
 
 
 def _write_places(plan: Plan) -> tuple[Points, Points]:
-    """Write the agents, for this user alone to read, and the vehicles."""
-    if plan.crowd:
-        made_up = crowd(plan.agents, seed=plan.seed or 0)
-        requests, vehicles = made_up.requests, made_up.vehicles
-    else:
-        batch = city.batch(8.0, seed=plan.seed or 0)
-        requests, vehicles = batch.requests, batch.vehicles
-    if not 1 <= plan.agents <= len(requests):
-        raise InputError(f"Expected between 1 and {len(requests)} agents, got {plan.agents}.")
-    files = {name: plan.out / f"{name}.csv" for name in ("agents", "vehicles")}
-    for name, places in (("agents", requests), ("vehicles", vehicles)):
-        places = places[: plan.agents]
-        ids = [f"{name[0]}{row}" for row in range(len(places))]
-        write_rows(files[name], {"id": ids, "lat": places[:, 0], "lon": places[:, 1]})
-    files["agents"].chmod(0o600)
-    # From the files, so that `palmatch match` gets the same problem.
-    return read_points(files["agents"], role="agents"), read_points(files["vehicles"], role="resources")
+    """Write agents and vehicles of a synthetic morning."""
+    batch = city.batch(8.0, seed=plan.seed or 0)
+    if not 1 <= plan.agents <= len(batch.requests):
+        raise InputError(f"Expected between 1 and {len(batch.requests)} agents, got {plan.agents}.")
+    return write_places(plan.out, batch.requests[: plan.agents], batch.vehicles[: plan.agents])
 
 
-def _settled(plan: Plan, agents: Points, vehicles: Points, service: _Service, seconds: float) -> Played:
+def write_places(out: Path, agents: np.ndarray, vehicles: np.ndarray) -> tuple[Points, Points]:
+    """Write agents, for this user alone to read, and vehicles; return them as they are read from the files."""
+    found = []
+    kinds: tuple[tuple[str, Literal["agents", "resources"], np.ndarray], ...] = (
+        ("agents", "agents", agents),
+        ("vehicles", "resources", vehicles),
+    )
+    for name, role, places in kinds:
+        path, ids = out / f"{name}.csv", [f"{name[0]}{row}" for row in range(len(places))]
+        write_rows(path, {"id": ids, "lat": places[:, 0], "lon": places[:, 1]})
+        path.chmod(0o600)
+        # From the files, so that `palmatch match` gets the same problem.
+        found.append(read_points(path, role=role))
+    return found[0], found[1]
+
+
+def outcome_of(service: Service, seconds: float) -> Played:
     """Put together what the devices said, and compare it with the optimum."""
-    problem = mobility.problem(agents, vehicles, edge=plan.edge, spacing=SPACING, interest=plan.interest)
+    plan, agents, vehicles = service.plan, service.agents, service.vehicles
+    problem = mobility.problem(agents, vehicles, edge=plan.edge, spacing=SPACING, interest=service.interest)
     devices, row = service.lines, {name: number for number, name in enumerate(vehicles.ids)}
     got = [devices[name].get("resource") for name in agents.ids]
     held = [name for name in got if name is not None]
@@ -477,7 +432,6 @@ def _settled(plan: Plan, agents: Points, vehicles: Points, service: _Service, se
     resource_of = np.array([-1 if name is None else row[name] for name in got])
     write_rows(plan.out / "pairs.csv", {"agent": agents.ids, "resource": [name or "" for name in got]})
     best, reached = optimal_welfare(problem), float(problem.true_utility_of(resource_of).sum())
-    counted = service.metrics.value
     return Played(
         problem=problem,
         resource_of=resource_of,
@@ -490,12 +444,4 @@ def _settled(plan: Plan, agents: Points, vehicles: Points, service: _Service, se
         deaths=sum(line["deaths"] for line in devices.values()),
         failed=tuple(f"{name}: {line['failed']}" for name, line in devices.items() if "failed" in line),
         seconds=seconds,
-        phases={name: counted("palmatch_phase_seconds", phase=name) for name in PHASES},
-        accepted=(
-            int(counted("palmatch_accepted_total", kind="join")),
-            int(sum(counted("palmatch_accepted_total", kind=kind) for kind in ("report", "bid", "claim"))),
-        ),
-        idle=service.idle,
-        before=service.before,
-        after=service.after,
     )

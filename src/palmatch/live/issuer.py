@@ -26,9 +26,10 @@ from palmatch.live import tokens
 from palmatch.live.codec import body_of, decode, read_body, signed_bytes
 from palmatch.live.journal import KEPT_GAMES, CannotWrite, keep_private
 from palmatch.live.keys import Signer, signed_by
+from palmatch.live.ops import Metrics
 from palmatch.live.topics import Topic, game_name, number_of
 from palmatch.live.transport.base import Transport
-from palmatch.live.trust import Trust, read_members, stamp_of
+from palmatch.live.trust import Trust, Trusted, read_members, stamp_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -52,8 +53,10 @@ _LARGEST_REQUEST = 2048
 class Issuer:
     """The issuer's books, in an SQLite file, and its keys: a lasting one to sign with, and one for each game."""
 
-    def __init__(self, path: Path, signer: Signer, *, clock: Callable[[], float] = time.time) -> None:
-        self.signer, self._path, self._clock = signer, path, clock
+    def __init__(
+        self, path: Path, signer: Signer, *, clock: Callable[[], float] = time.time, metrics: Metrics | None = None
+    ) -> None:
+        self.signer, self._path, self._clock, self._metrics = signer, path, clock, metrics or Metrics()
         try:
             # It holds the keys of games, with which tokens can be made, and which members asked for one.
             keep_private(path)
@@ -156,6 +159,7 @@ class Issuer:
             signed = tokens.blind_sign(self._private(request.game), request.blinded)
             # The first request is the one that counts, also if two come at once.
             self._insert("token", (*row, request.blinded, signed))
+            self._metrics.add("palmatch_tokens_total")
             found = self._token(*row)
         assert found is not None
         if found[0] != request.blinded:
@@ -241,10 +245,19 @@ def _der(key: rsa.RSAPrivateKey) -> bytes:
 
 
 class Announcer:
-    """Publishes the issuer's key for the games to come, as the board opens one after the other."""
+    """Publishes the issuer's key for the games to come, as the board opens one after the other.
 
-    def __init__(self, transport: Transport, issuer: Issuer, trust: Trust) -> None:
-        self.transport, self.issuer, self.trust = transport, issuer, trust
+    `signer_of` finds the issuer's lasting key that a newer trust file names.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        issuer: Issuer,
+        trusted: Trusted,
+        signer_of: Callable[[bytes], Signer] | None = None,
+    ) -> None:
+        self.transport, self.issuer, self.trusted, self._signer_of = transport, issuer, trusted, signer_of
         self._announced: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -270,9 +283,24 @@ class Announcer:
         with suppress(TransportError):
             await self.transport.publish(topic, packet)
 
+    def follow(self) -> Trust:
+        """Sign with the key that the operator names now, also what is announced and not opened yet."""
+        trust = self.trusted.latest()
+        if trust.issuer != self.issuer.signer.public and self._signer_of is not None:
+            try:
+                self.issuer.signer = self._signer_of(trust.issuer)
+            except InputError as error:
+                _LOG.error("issuer key", extra={"reason": str(error)})
+                return trust
+            for game in self._announced:
+                series, number = number_of(game)
+                if number > self.issuer.last_opened(series):
+                    self._spawn(self.announce(game))
+        return trust
+
     def _planned(self, where: str, packet: bytes) -> None:
         envelope = decode(where, packet)
-        planned, game = self.trust.board_says(envelope, m.Planned), envelope.topic.game
+        planned, game = self.follow().board_says(envelope, m.Planned), envelope.topic.game
         series, number = number_of(game)
         if planned.number != number or game in self._announced:
             return
@@ -283,7 +311,7 @@ class Announcer:
 
     def _opened(self, where: str, packet: bytes) -> None:
         envelope = decode(where, packet)
-        self.trust.opened(envelope)
+        self.follow().opened(envelope)
         game = envelope.topic.game
         if not self.issuer.note_opening(game, envelope.hash):
             _LOG.error("game opened again", extra={"game": game, "reason": "an older copy of the board's journal"})

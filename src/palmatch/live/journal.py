@@ -6,6 +6,7 @@ the bus, but for the randomness of a game until its roster is published.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import sqlite3
@@ -21,7 +22,7 @@ _TABLES = """
 CREATE TABLE IF NOT EXISTS game (
     name TEXT PRIMARY KEY, number INTEGER NOT NULL UNIQUE, randomness BLOB NOT NULL, over INTEGER NOT NULL DEFAULT 0
 ) STRICT;
-CREATE TABLE IF NOT EXISTS journal (id TEXT NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS journal (id TEXT NOT NULL, board TEXT) STRICT;
 CREATE TABLE IF NOT EXISTS said (
     number INTEGER PRIMARY KEY, game TEXT NOT NULL, topic TEXT NOT NULL, packet BLOB NOT NULL
 ) STRICT;
@@ -89,16 +90,24 @@ class Journal:
             self._books.execute("PRAGMA locking_mode = EXCLUSIVE")
             self._books.execute("BEGIN IMMEDIATE")
             self._books.execute(
-                "INSERT INTO journal SELECT ? WHERE NOT EXISTS (SELECT 1 FROM journal)", (secrets.token_hex(4),)
+                "INSERT INTO journal (id) SELECT ? WHERE NOT EXISTS (SELECT 1 FROM journal)", (secrets.token_hex(4),)
             )
             self._books.commit()
         except (sqlite3.Error, OSError) as error:
             raise InputError(f"{path}: cannot be used as a board's journal: {error}.") from None
 
-    @property
-    def id(self) -> str:
-        """Name of this journal, which no other one has: part of the names of its games."""
-        return str(self._books.execute("SELECT id FROM journal").fetchone()[0])
+    def series(self, board: bytes) -> str:
+        """Return what the names of all games begin with: no other journal, and no other board, gives them again.
+
+        It has the board's key of the first game; a later key changes nothing.
+        """
+        found = "SELECT id, board FROM journal"
+        name, first = self._books.execute(found).fetchone()
+        if first is None:
+            first = hashlib.sha256(board).hexdigest()[:8]
+            self._books.execute("UPDATE journal SET board = ?", (first,))
+            self._books.commit()
+        return f"{first}-{name}"
 
     def close(self) -> None:
         """Close the journal; what is not committed is lost, as if the board had been killed."""

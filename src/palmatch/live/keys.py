@@ -82,6 +82,11 @@ def verify(envelope: Envelope, key: bytes, context: str | None = None) -> Envelo
     return envelope
 
 
+def is_by(envelope: Envelope, key: bytes) -> bool:
+    """Tell whether a key signed a message of the bus."""
+    return signed_by(key, envelope.signature, signed_bytes(envelope.topic, envelope.body))
+
+
 def signed_by(key: bytes, signature: bytes, data: bytes) -> bool:
     """Tell whether this key made this signature."""
     try:

@@ -44,9 +44,6 @@ class Mosquitto:
         PEM files for TLS: the server's chain and its key. Without them only the loopback is allowed.
     gateways:
         For each resource or gateway, by user name, the resources that it serves.
-    websockets:
-        A port for MQTT over WebSockets, or 0. Debian's 2.0.11 ignores the address that it is bound to, so it is open
-        to all networks, and needs TLS or a firewall.
     allow_plain:
         Whether to listen without TLS outside of the loopback.
     run_as:
@@ -58,7 +55,6 @@ class Mosquitto:
     certificate: Path | None = None
     key: Path | None = None
     gateways: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    websockets: int = 0
     allow_plain: bool = False
     run_as: str = ""
 
@@ -95,7 +91,7 @@ class Mosquitto:
     def configuration(self, folder: Path) -> str:
         """Return mosquitto.conf."""
         own = f"\nuser {self.run_as}" if self.run_as else ""
-        lines = f"""\
+        return f"""\
 # Written by palmatch live board --write-mosquitto-conf.
 per_listener_settings false
 allow_anonymous true
@@ -124,16 +120,10 @@ log_type error
 log_type warning
 connection_messages false
 
-{self._listener(self.port, self.host)}"""
-        if self.websockets:
-            lines += (
-                f"\n# Open to all networks whatever address it is given (2.0.11).\n{self._listener(self.websockets)}"
-            )
-            lines += "protocol websockets\n"
-        return lines
+{self._listener()}"""
 
-    def _listener(self, port: int, host: str = "") -> str:
-        lines = [f"listener {port} {host}".rstrip(), "max_connections -1"]
+    def _listener(self) -> str:
+        lines = [f"listener {self.port} {self.host}", "max_connections -1"]
         if self.certificate is not None:
             files = (self.certificate.resolve(), (self.key or self.certificate).resolve())
             lines += [f"certfile {files[0]}", f"keyfile {files[1]}", "tls_version tlsv1.2"]
@@ -142,8 +132,7 @@ connection_messages false
     def _check(self) -> None:
         if (self.certificate is None) != (self.key is None):
             raise InputError("Expected a certificate and its key, or neither.")
-        outside = not is_loopback(self.host) or self.websockets
-        if self.certificate is None and outside and not self.allow_plain:
+        if self.certificate is None and not is_loopback(self.host) and not self.allow_plain:
             raise InputError("A broker without TLS would be open to other machines: give a certificate and a key.")
         for user in self.users():
             if not user or not user.isprintable() or user != user.strip() or set(user) & set(":+#\\"):

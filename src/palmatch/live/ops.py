@@ -13,13 +13,12 @@ import json
 import logging
 import os
 import re
+import signal
 import sys
-from collections import defaultdict
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any, Literal, TypeVar
 
 from palmatch.errors import InputError
 
@@ -104,107 +103,97 @@ def set_up(level: int = logging.INFO, stream: IO[str] | None = None) -> logging.
     return handler
 
 
-_HELP = {
-    "palmatch_connections": ("gauge", "Open connections by role."),
-    "palmatch_received_total": ("counter", "Packets received by kind of message."),
-    "palmatch_received_bytes_total": ("counter", "Bytes of packets received."),
-    "palmatch_delivered_total": ("counter", "Packets delivered to subscribers."),
-    "palmatch_delivered_bytes_total": ("counter", "Bytes of packets delivered."),
-    "palmatch_refused_total": ("counter", "Refused requests by reason."),
-    "palmatch_games_total": ("counter", "Games that ended, by outcome."),
-    "palmatch_agents_matched_total": ("counter", "Agents that got a resource."),
-    "palmatch_accepted_total": ("counter", "Joins, reports, bids and claims that the board accepted, by kind."),
-    "palmatch_phase_seconds": ("gauge", "When each phase of the last game ended, in seconds after its opening."),
+# By name: what it is, what it counts, and its labels.
+_NUMBERS = {
+    "palmatch_connections": ("Gauge", "Open connections by role.", ("role",)),
+    "palmatch_received_total": ("Counter", "Packets received by kind of message.", ("kind",)),
+    "palmatch_received_bytes_total": ("Counter", "Bytes of packets received.", ()),
+    "palmatch_delivered_total": ("Counter", "Packets delivered to subscribers.", ()),
+    "palmatch_delivered_bytes_total": ("Counter", "Bytes of packets delivered.", ()),
+    "palmatch_refused_total": ("Counter", "Refused requests by reason.", ("reason",)),
+    "palmatch_games_total": ("Counter", "Games whose result was published.", ()),
+    "palmatch_agents_total": ("Counter", "Agents that took part in a game.", ()),
+    "palmatch_agents_matched_total": ("Counter", "Agents that got a resource.", ()),
+    "palmatch_accepted_total": ("Counter", "Joins, reports, bids and claims that the board heard, by kind.", ("kind",)),
+    "palmatch_phase_seconds": ("Histogram", "When each phase of a game ended, after its opening.", ("phase",)),
+    "palmatch_tokens_total": ("Counter", "Tokens that the issuer gave.", ()),
+    "palmatch_arrivals_total": ("Counter", "Agents that a gateway was sent.", ()),
 }
+_BUCKETS = (0.5, 1, 2, 5, 10, 15, 20, 30, 45, 60, 120, 300, 600)
 
 
 class Metrics:
-    """Numbers by name and labels."""
+    """Counts nothing, for games that are not watched."""
+
+    def add(self, name: str, amount: float = 1.0, **labels: str) -> None:
+        """Add to a number; only the names that are listed here exist."""
+
+    def observe(self, name: str, amount: float, **labels: str) -> None:
+        """Add to a distribution."""
+
+
+class PrometheusMetrics(Metrics):
+    """Numbers by name and labels, as Prometheus reads them."""
 
     def __init__(self) -> None:
-        self._values: defaultdict[tuple[str, tuple[tuple[str, str], ...]], float] = defaultdict(float)
+        import prometheus_client as prometheus
 
-    def add(self, name: str, amount: float, **labels: str) -> None:
-        """Add to a number; only the names that are listed here exist."""
-        if name not in _HELP:
-            raise KeyError(name)
-        self._values[name, tuple(sorted(labels.items()))] += amount
+        prometheus.disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = prometheus.CollectorRegistry()
+        self._numbers: dict[str, Any] = {
+            name: getattr(prometheus, kind)(
+                name, sentence, labels, registry=self.registry, **({"buckets": _BUCKETS} if kind == "Histogram" else {})
+            )
+            for name, (kind, sentence, labels) in _NUMBERS.items()
+        }
+        # Looked up once for each combination of labels: some are counted for every packet.
+        self._found: dict[tuple[str, ...], Any] = {}
 
-    def set(self, name: str, amount: float, **labels: str) -> None:
-        """Set a number."""
-        self.add(name, amount - self.value(name, **labels), **labels)
+    def add(self, name: str, amount: float = 1.0, **labels: str) -> None:
+        """Add to a number."""
+        self._of(name, labels).inc(amount)
+
+    def observe(self, name: str, amount: float, **labels: str) -> None:
+        """Add to a distribution."""
+        self._of(name, labels).observe(amount)
+
+    def _of(self, name: str, labels: dict[str, str]) -> Any:
+        key = (name, *labels.values())
+        if key not in self._found:
+            number = self._numbers[name]
+            self._found[key] = number.labels(**labels) if labels else number
+        return self._found[key]
 
     def value(self, name: str, **labels: str) -> float:
-        """Return a number."""
-        return self._values.get((name, tuple(sorted(labels.items()))), 0.0)
+        """Return a number; of a distribution there are `_sum` and `_count`."""
+        return self.registry.get_sample_value(name, labels) or 0.0
 
-    def text(self) -> str:
-        """Return all numbers in Prometheus' text format, version 0.0.4."""
-        lines = []
-        for name, (kind, sentence) in _HELP.items():
-            lines += [f"# HELP {name} {sentence}", f"# TYPE {name} {kind}"]
-            for (found, labels), value in sorted(self._values.items()):
-                if found == name:
-                    inner = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels)
-                    lines.append(f"{name}{{{inner}}} {value:g}" if inner else f"{name} {value:g}")
-        return "\n".join(lines) + "\n"
+    def text(self) -> bytes:
+        """Return all numbers in Prometheus' text format."""
+        from prometheus_client import generate_latest
+
+        return generate_latest(self.registry)
 
 
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Processor time in seconds since a process began, and its memory now and at most, in megabytes."""
-
-    processor: float
-    megabytes: float
-    peak: float
-
-
-def usage_of(process: int) -> Usage | None:
-    """Return what a process has used, or None where that is not known."""
-    folder = Path("/proc") / str(process)
-    try:
-        times = (folder / "stat").read_text().rsplit(")", 1)[1].split()[11:13]
-        facts = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines() if ":" in line)
-    except OSError:
-        return None
-    memory = [int(facts[name].split()[0]) / 1024 for name in ("VmRSS", "VmHWM") if name in facts]
-    if len(memory) != 2:
-        return None
-    return Usage(sum(map(int, times)) / os.sysconf("SC_CLK_TCK"), *memory)
-
-
-def files_allowed() -> int:
-    """Return how many files this process may have open."""
-    if os.name != "posix":
-        return sys.maxsize
-    import resource
-
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
-
-
-def allow_files(count: int = 0) -> None:
-    """Raise this process's limit of open files as far as the system allows; refuse if that is not enough.
+def allow_files(count: int = 0) -> int:
+    """Raise this process's limit of open files as far as the system allows, and return it; refuse less than `count`.
 
     Its children get the limit too. A limit of 1,024, as is usual, would be a limit of a thousand devices.
     """
     if os.name != "posix":
-        return
+        return sys.maxsize
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if resource.RLIM_INFINITY in (soft, hard):
-        return
+        return sys.maxsize if soft == resource.RLIM_INFINITY else soft
     if count > hard:
         raise InputError(
             f"So many connections need {count:,} open files, and this system allows {hard:,} (`ulimit -Hn`): "
             "raise its limit, or ask for fewer agents."
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
 
 
 new_loop: Callable[[], asyncio.AbstractEventLoop] | None
@@ -214,6 +203,28 @@ except ImportError:
     new_loop = None
 
 _Value = TypeVar("_Value")
+
+
+def on_signal(name: Literal["SIGTERM", "SIGHUP"], action: Callable[[], object]) -> None:
+    """Call this on a signal, where the system has it."""
+    with suppress(NotImplementedError, AttributeError):
+        asyncio.get_running_loop().add_signal_handler(getattr(signal, name), action)
+
+
+async def until_told(work: Coroutine[Any, Any, None], settled: asyncio.Event | None = None) -> None:
+    """Run a service until it ends, or until SIGTERM: then it ends as soon as it is `settled`."""
+    task, told = asyncio.create_task(work), asyncio.Event()
+    on_signal("SIGTERM", told.set)
+    leaving = asyncio.create_task(told.wait())
+    await asyncio.wait({task, leaving}, return_when=asyncio.FIRST_COMPLETED)
+    leaving.cancel()
+    if not task.done():
+        if settled is not None:
+            await settled.wait()
+        task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
 
 # After how many new objects garbage is searched for, and after how many such searches among older ones.
 _NEW_OBJECTS, _YOUNG = 50_000, 20

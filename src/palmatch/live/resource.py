@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from palmatch.live.records import holders
 from palmatch.live.session import Retained
 from palmatch.live.topics import Topic, segment
 from palmatch.live.transport.base import Transport
-from palmatch.live.trust import GatewayKeys, Trust
+from palmatch.live.trust import GatewayKeys, Trusted
 
 _LOG = logging.getLogger(__name__)
 
@@ -51,9 +52,9 @@ class Gateway:
     """Serves resources in every game that the board opens; `arrived` is told of each agent once."""
 
     def __init__(
-        self, transport: Transport, trust: Trust, keys: GatewayKeys, arrived: Callable[[Arrival], None]
+        self, transport: Transport, trusted: Trusted, keys: GatewayKeys, arrived: Callable[[Arrival], None]
     ) -> None:
-        self.transport, self.trust, self.keys = transport, trust, keys
+        self.transport, self.trusted, self.keys = transport, trusted, keys
         self._signer, self._opener = keys.signer, keys.opener
         self._arrived = arrived
         # Games whose certificates are shown, the oldest first, with what waits for their results.
@@ -82,12 +83,12 @@ class Gateway:
 
     def _announced(self, where: str, packet: bytes) -> None:
         envelope = decode(where, packet)
-        self.trust.issuer_says(envelope)
+        self.trusted.latest().issuer_says(envelope, time.time())
         self._begin(envelope.topic.game)
 
     def _opened(self, where: str, packet: bytes) -> None:
         envelope = decode(where, packet)
-        self.trust.opened(envelope)
+        self.trusted.latest().opened(envelope)
         self._begin(envelope.topic.game)
 
     def _begin(self, game: str) -> None:
@@ -157,7 +158,9 @@ class Gateway:
         async def fetched(topic: Topic) -> Envelope:
             return decode(topic, await retained.value(topic, _DAY_SECONDS, quiet=_QUIET_SECONDS))
 
-        result = self.trust.board_says(await fetched(Topic(game, "result")), m.Result)
+        said_result = await fetched(Topic(game, "result"))
+        trust = self.trusted.latest().in_game(await fetched(Topic(game, "open")))
+        result = trust.board_says(said_result, m.Result)
         found: dict[str, bytes] = {}
         for start in range(0, len(result.transcripts), _AT_ONCE):
             # Many at a time: one after the other would take as many times the way to the broker and back.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -19,16 +19,16 @@ from palmatch.device import messages as m
 from palmatch.device.messages import unpack
 from palmatch.device.state import slot_for
 from palmatch.domains.mobility import Points
-from palmatch.errors import ProtocolError
+from palmatch.errors import InputError, ProtocolError
 from palmatch.live.board import Board
-from palmatch.live.codec import Envelope, decode
+from palmatch.live.codec import Envelope, decode, expect
 from palmatch.live.journal import KEPT_GAMES, CannotWrite, Held, Journal
-from palmatch.live.keys import verify
+from palmatch.live.keys import Signer, is_by, verify
 from palmatch.live.listing import PublicSetup, without
 from palmatch.live.rules import EarlierTable, Opening, ProtocolName, opening_of
 from palmatch.live.topics import Topic, game_name
 from palmatch.live.transport.base import Transport
-from palmatch.live.trust import Trust
+from palmatch.live.trust import Trust, Trusted
 
 # Answers of a resource that came before the end of their game was noted, of which the newest are kept.
 _MOST_EARLY = 8
@@ -56,13 +56,13 @@ class Reservations:
     def __init__(
         self,
         transport: Transport,
-        trust: Trust,
+        trusted: Trusted,
         *,
         hold: float,
         grace: float,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.transport, self.trust, self.hold, self.grace, self._clock = transport, trust, hold, grace, clock
+        self.transport, self.trusted, self.hold, self.grace, self._clock = transport, trusted, hold, grace, clock
         self._held: dict[tuple[str, str], _Hold] = {}
         # By resource: the newest certificate that it has shown.
         self._shown: dict[str, m.Certificate] = {}
@@ -102,7 +102,7 @@ class Reservations:
 
     def removed(self) -> set[str]:
         """Return the resources that the operator has removed, but for those that have shown a later certificate."""
-        until = self.trust.removals
+        until = self.trusted.latest().removals
         return {name for name, end in until.items() if name not in self._shown or self._shown[name].until <= end}
 
     def _release(self, key: tuple[str, str]) -> None:
@@ -112,7 +112,7 @@ class Reservations:
 
     def _certified(self, where: str, packet: bytes) -> None:
         envelope = decode(where, packet)
-        found = self.trust.certified(envelope, int(self._clock() * 1000))
+        found = self.trusted.latest().certified(envelope, int(self._clock() * 1000))
         known = self._shown.get(found.name)
         if known is None or found.until >= known.until:
             self._shown[found.name] = found
@@ -183,18 +183,21 @@ class Schedule:
 
 async def run_board(
     board: Board,
-    trust: Trust,
+    trusted: Trusted,
     resources: Callable[[], Points],
     schedule: Schedule,
     *,
     games: int | None = None,
     holds: Reservations | None = None,
+    opened: Callable[[str, Opening], None] = lambda _game, _opening: None,
     finished: Callable[[str, m.Result], None] = lambda _game, _result: None,
     series: str = "",
+    keys: Callable[[], Sequence[Signer]] | None = None,
 ) -> None:
     """Play game after game, beginning with the one that the journal says is not over.
 
     With `holds` what was matched is not offered again until it is given back. `series` names games in simulations.
+    Of several `keys` of the board a new game has the one that the operator names, and an old one that of its opening.
     """
     series = series or board.series
     number, played = board.journal.games(), 0
@@ -212,17 +215,25 @@ async def run_board(
             number -= 1
             await asyncio.sleep(schedule.every)
             continue
+        trust, opened_before = trusted.latest(), _opened(board.journal, name)
+        board.signer = _signer(keys() if keys is not None else [board.signer], trust, opened_before)
         if not board.journal.is_begun(name):
             await board.plan(*(game_name(series, number + ahead) for ahead in range(1 + _AHEAD)))
-        opening = await _opening(board, trust, name, listed, schedule)
+        issuer = (
+            await _issuer_key(board, trusted, name) if opened_before is None else expect(opened_before, m.Open).issuer
+        )
+        opening = _opening(board.journal, trust.partition, issuer, name, listed, schedule)
+        opened(name, opening)
         try:
             result = await board.play(name, opening)
         except CannotWrite as error:
             # As after a kill: with room again the game goes on from what is in the journal.
+            board.trouble = "no room"
             _LOG.error("no room", extra={"game": name, "reason": str(error)})
             unfinished.insert(0, name)
             await asyncio.sleep(_AGAIN_SECONDS)
             continue
+        board.trouble = ""
         finished(name, result)
         if holds is not None:
             holds.note(board.journal, name)
@@ -252,22 +263,51 @@ def _free(listed: Points, holds: Reservations | None) -> Points | None:
     return free
 
 
-async def _opening(board: Board, trust: Trust, name: str, resources: Points, schedule: Schedule) -> Opening:
-    """Return what a game is opened with, on the key that the issuer announces for it, however long that takes."""
+def _opened(journal: Journal, game: str) -> Envelope | None:
+    """Return the opening of a game that the journal knows."""
+    return next((envelope for envelope in journal.said(game) if isinstance(envelope.message, m.Open)), None)
+
+
+def _signer(keys: Sequence[Signer], trust: Trust, opened: Envelope | None) -> Signer:
+    """Return the board's key for a game."""
+    for signer in keys:
+        if signer.public == trust.board if opened is None else is_by(opened, signer.public):
+            return signer
+    raise InputError("The board has no key that the trust file, or the game under way, is signed by: copy board.key.")
+
+
+async def _issuer_key(board: Board, trusted: Trusted, name: str) -> bytes:
+    """Return the key that the issuer announces for a game, however long that takes."""
     topic = Topic(name, "issuer")
-    while (packet := await board.told(topic, 60.0)) is None:
+    while True:
+        packet = await board.told(topic, 60.0)
         why = "The issuer has announced no key for this game: is `palmatch live issuer` running?"
+        try:
+            if packet is not None:
+                key = trusted.latest().issuer_says(decode(topic, packet)).key
+                board.trouble = ""
+                return key
+        except ProtocolError:
+            why = "Another issuer than the trust file names has announced a key: does the issuer have the newest files?"
+        board.trouble = "no issuer"
         _LOG.warning("no issuer", extra={"game": name, "reason": why})
+        await asyncio.sleep(_AGAIN_SECONDS)
+
+
+def _opening(
+    journal: Journal, partition: m.Partition, issuer: bytes, name: str, resources: Points, schedule: Schedule
+) -> Opening:
+    """Return what a game is opened with."""
     return opening_of(
         schedule.protocol,
-        PublicSetup(trust.partition, resources, interest=schedule.interest),
+        PublicSetup(partition, resources, interest=schedule.interest),
         schedule.classes,
-        trust.issuer_says(decode(topic, packet)).key,
+        issuer,
         joining=schedule.joining,
         preparing=schedule.preparing,
         slot=schedule.slot or max(_SLOT, slot_for(len(resources.ids))),
         slots=schedule.slots,
-        earlier=earlier_tables(board.journal, name),
+        earlier=earlier_tables(journal, name),
     )
 
 

@@ -19,7 +19,7 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -65,7 +65,7 @@ from palmatch.live.records import (
 from palmatch.live.tokens import Identity, forget, forget_older, identity, is_known
 from palmatch.live.topics import Topic, game_name, number_of, table_name
 from palmatch.live.transport import Transport, tls_for
-from palmatch.live.trust import Trust
+from palmatch.live.trust import Trust, Trusted
 
 _SHORTEST_SECONDS, _LONGEST_SECONDS = 1.0, 8.0
 
@@ -151,7 +151,14 @@ _SILENCE_SECONDS = 600.0
 # What a game came to is published before the next one is opened; for so long after that it may still be on its way.
 _OVERDUE_SECONDS = 10.0
 
+# Told of an event, by its name, in words and in figures.
+Noted = Callable[[str, str, Mapping[str, object]], None]
+
 _Value = TypeVar("_Value")
+
+
+def note_nothing(_event: str, _text: str, _figures: Mapping[str, object]) -> None:
+    """Take no note."""
 
 
 @dataclass(slots=True)
@@ -197,7 +204,7 @@ class DeviceSession:
         hand_over: m.HandOver = "position",
         clock: Callable[[], float] = time.time,
         retained: Retained | None = None,
-        noted: Callable[[str], None] = lambda _: None,
+        noted: Noted = note_nothing,
     ) -> None:
         self._retained = retained or Retained(transport)
         self.transport, self.trust, self.identity, self.machine = transport, trust, identity, machine
@@ -233,7 +240,8 @@ class DeviceSession:
             if number is None:
                 return self.played
             sends = await self._tables(opened, opening, number)
-            self._noted(f"the table is checked; {_NEXT[opening.protocol]}.")
+            told = f"{self.played.game}: the table is checked; {_NEXT[opening.protocol]}."
+            self._noted("checked", told, {"game": self.played.game, "protocol": opening.protocol})
             await (self._reported(opened, opening) if opening.protocol == "report" else self._slots(opening, sends))
             self.played.epsilon = self.machine.epsilon
             return self.played
@@ -260,7 +268,8 @@ class DeviceSession:
         topic, message = join_message(send.message, opening, self.identity.token, self.identity.signer.public)
         left = max(opening.joins_close / 1000 - began, 0.0)
         self._later(topic, message, send.offset, began, left, shares=COPIES, sequence=_JOIN)
-        self._noted(f"taking part; tables come when joining ends, in {left:.0f} s.")
+        told = f"{self.played.game}: taking part; tables come when joining ends, in {left:.0f} s."
+        self._noted("joining", told, {"game": self.played.game, "seconds": round(left, 3)})
         number = message.epsilon_class
         await self._retained.watch(Topic(self.played.game, "table", table_name(message.region, number)))
         # Thousands that ask again while the roster is being written would keep it from being written.
@@ -530,12 +539,18 @@ _KEPT_SECONDS = 86_400.0
 _PATIENCE = 3600.0
 # How long a game that was played before may take to be found: what is retained comes at once.
 _FOUND_SECONDS = 10.0
+# How often a device that waits for a game looks for a newer trust file.
+_LOOK_SECONDS = 20.0
 # Under this name the ledger keeps the request that is open: its name and facts, and the game that it is in.
 _OPEN = "open request"
 # And under this one the newest version of a trust file that was used.
 _TRUST = "trust version"
 # For how long an issuer that is away is asked again, and how often.
 _ISSUER_SECONDS, _AGAIN_SECONDS = 600.0, 1.0
+
+
+class NoGame(TransportError):
+    """There is a hub or broker, and no game to take part in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -566,7 +581,7 @@ class Device:
     `signer_of` and `draw` are for simulations; a real device has fresh keys and draws of its own.
     """
 
-    trust: Trust
+    trusted: Trusted
     folder: Path
     ledger: Ledger
     ask: Ask
@@ -576,27 +591,32 @@ class Device:
     # Whether a resource is given the position where its certificate asks for it.
     hand_over: m.HandOver = "position"
     # Told how far a game is, for the owner.
-    noted: Callable[[str], None] = lambda _: None
+    noted: Noted = note_nothing
 
-    def check_trust(self) -> None:
-        """Refuse a trust file that has ended, is older than one that was used, or is another operator's."""
-        self.trust.check_end(self.clock())
-        self.ledger.pin("operator", self.trust.operator.hex())
+    def check_trust(self) -> Trust:
+        """Return the trust file; refuse one that has ended, is older than one that was used, or another operator's."""
+        trust = self.trusted.latest()
+        trust.check_end(self.clock())
+        self.ledger.pin("operator", trust.operator.hex())
         newest = int(self.ledger.kept(_TRUST) or 0)
-        if self.trust.version < newest:
+        if trust.version < newest:
             raise Refused(
                 "trust",
-                f"The trust file has version {self.trust.version}, and this device has used version {newest} already: "
+                f"The trust file has version {trust.version}, and this device has used version {newest} already: "
                 "ask the operator for the new one.",
             )
-        self.ledger.keep({_TRUST: f"{self.trust.version}"})
+        self.ledger.keep({_TRUST: f"{trust.version}"})
+        return trust
+
+    def accept_operator(self) -> None:
+        """Take the operator of the trust file for that of this ledger, on the owner's word; charges stay."""
+        self.ledger.keep({"operator": self.trusted.latest().operator.hex(), _TRUST: "0"})
 
     async def identify(self, transport: Transport, game: str) -> Identity:
         """Get a one-time key and its token for a game whose issuer key is announced, or those that there are."""
-        self.check_trust()
-        topic = Topic(game, "issuer")
+        trust, topic = self.check_trust(), Topic(game, "issuer")
         retained = Retained(transport)
-        key = self.trust.issuer_says(decode(topic, await retained.value(topic, _ISSUER_SECONDS))).key
+        key = trust.issuer_says(decode(topic, await retained.value(topic, _ISSUER_SECONDS)), self.clock()).key
         await retained.close()
 
         async def obtain(blinded: bytes) -> bytes:
@@ -609,15 +629,16 @@ class Device:
         self, transport: Transport, game: str, wish: Wish, own: Identity | None = None
     ) -> tuple[Played, Machine]:
         """Play one game to its end, with the identity that this device has in it or gets for it."""
-        self.check_trust()
+        trust = self.check_trust()
         taking_part = own or await self.identify(transport, game)
-        partition = self.trust.partition
+        partition = trust.partition
         # Before the game is opened, when there is time to write.
         pin_partition(self.ledger, partition)
         place = locate(partition, *wish.position)
         topic, retained = Topic(game, "open"), Retained(transport)
         await retained.watch(*topics_of(game, place.region))
-        opening = self.trust.opened(decode(topic, await retained.value(topic, _PATIENCE)))
+        opened = decode(topic, await retained.value(topic, _PATIENCE))
+        opening = trust.opened(opened)
         owner = Owner(
             wish.request,
             place,
@@ -630,7 +651,7 @@ class Device:
         machine = MACHINES[opening.protocol](owner, self.ledger, draw=self.draw)
         player = DeviceSession(
             transport,
-            self.trust,
+            trust.in_game(opened),
             game,
             taking_part,
             machine,
@@ -638,7 +659,7 @@ class Device:
             hand_over=self.hand_over,
             clock=steady(self.clock),
             retained=retained,
-            noted=lambda text: self.noted(f"{game}: {text}"),
+            noted=self.noted,
         )
         played = await player.play()
         # With a resource the key is still needed: to hand over after a restart, or to cancel.
@@ -676,7 +697,7 @@ class Device:
         self.ledger.keep({_OPEN: ""})
 
     def _facts(self, wish: Wish) -> list[str | int | float]:
-        place = locate(self.trust.partition, *wish.position)
+        place = locate(self.trusted.latest().partition, *wish.position)
         return [place.region, place.spot, wish.epsilon]
 
     async def cancel(self, transport: Transport, game: str) -> None:
@@ -686,7 +707,7 @@ class Device:
         await transport.publish(topic, own.signer.packet(topic, m.Cancel(sequence=0, tag=own.tag(game))))
 
     async def next_game(self, transport: Transport, patience: float, played: Sequence[str] = ()) -> str:
-        """Return a game that can still be joined and was not played yet; raise TransportError if none comes in time.
+        """Return a game that can still be joined and was not played yet; raise NoGame if none comes in time.
 
         A game that a newer palmatch opened is refused at once: there is no use in waiting for another one. One of an
         older palmatch may be left from before the board was updated, and is told of where no other one comes.
@@ -703,7 +724,7 @@ class Device:
                 elif not found.done():
                     found.set_exception(error)
                 return
-            closes = self.trust.opened(envelope).joins_close / 1000
+            closes = self.trusted.latest().opened(envelope).joins_close / 1000
             game = envelope.topic.game
             if not found.done() and game not in played and closes > self.clock() + _LEAST_SECONDS:
                 found.set_result(game)
@@ -711,11 +732,20 @@ class Device:
         await transport.subscribe("pm/1/+/open", handler)
         try:
             async with asyncio.timeout(patience):
-                return await found
+                while True:
+                    known = self.trusted.latest()
+                    await asyncio.wait([found], timeout=_LOOK_SECONDS)
+                    if found.done():
+                        return found.result()
+                    await self.trusted.fetch()
+                    if self.trusted.latest() != known:
+                        # What was opened under keys that were not known yet comes again.
+                        await transport.unsubscribe("pm/1/+/open", handler)
+                        await transport.subscribe("pm/1/+/open", handler)
         except TimeoutError:
             if older:
                 raise older[0] from None
-            raise TransportError(f"No game was opened within {patience:g} s.") from None
+            raise NoGame(f"No game was opened within {patience:g} s.") from None
         finally:
             await transport.unsubscribe("pm/1/+/open", handler)
 
@@ -738,7 +768,7 @@ def issuer_at(
     tls: ssl.SSLContext | None = None,
     allow_plain: bool = False,
     clock: Callable[[], float] = time.time,
-    noted: Callable[[str], None] = lambda _: None,
+    noted: Noted = note_nothing,
 ) -> Ask:
     """Return how a registered member asks the issuer at an address for its one token of a game; TLS as in `connect`.
 
@@ -769,7 +799,8 @@ def issuer_at(
                 reply = read_reply(await asyncio.to_thread(post, body))
                 if off := clock_difference(before, reply.now / 1000, clock()):
                     way, when = ("ahead of", "early") if off > 0 else ("behind", "late")
-                    noted(f"This device's clock is {abs(off):.1f} s {way} the issuer's: messages may come too {when}.")
+                    told = f"This device's clock is {abs(off):.1f} s {way} the issuer's: messages may come too {when}."
+                    noted("clock", told, {"seconds": round(off, 3)})
                 return reply.blind_signature
             except TransportError as error:
                 if time.monotonic() > until:

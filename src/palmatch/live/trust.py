@@ -9,11 +9,11 @@ import logging
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Protocol, TypeVar
 
 import msgspec
 
@@ -21,12 +21,14 @@ from palmatch.atomic import write_atomic
 from palmatch.device import messages as m
 from palmatch.errors import InputError, ProtocolError, Refused
 from palmatch.live.codec import Envelope, body_of, decode, expect, read_json, signed_bytes
-from palmatch.live.keys import Opener, Signer, load_secret, save_secret, signed_by, verify
+from palmatch.live.keys import Opener, Signer, is_by, load_secret, save_secret, signed_by, verify
 from palmatch.live.topics import Topic
 
 _LOG = logging.getLogger(__name__)
 
 _CONTEXT = "trust"
+# Keys that were replaced, and that games under way may still end under.
+_MOST_FORMER = 8
 CERTIFICATE = "certificate"
 
 _Kind = TypeVar("_Kind", bound=m.Message)
@@ -41,10 +43,20 @@ class Removed(m.Message):
 
 
 @dataclass(frozen=True, slots=True)
+class Former(m.Message):
+    """Keys of board and issuer that others have replaced: games whose joins close by this time end under them."""
+
+    board: m.Key
+    issuer: m.Key
+    until: m.Instant
+
+
+@dataclass(frozen=True, slots=True)
 class Trust(m.Message):
     """The trust anchor: public keys (Ed25519) and the one partition that games may use.
 
-    Of two files of an operator the one with the larger `version` counts, and none after `until`.
+    Of two files of an operator the one with the larger `version` counts, and none after `until`. Devices may fetch the
+    newest one from `address`, if there is one.
     """
 
     version: Annotated[int, m.Bounds(ge=1)]
@@ -54,18 +66,38 @@ class Trust(m.Message):
     issuer: m.Key
     partition: m.Partition
     removed: Annotated[tuple[Removed, ...], m.Bounds(max_length=m.MANY)] = ()
+    former: Annotated[tuple[Former, ...], m.Bounds(max_length=_MOST_FORMER)] = ()
+    address: Annotated[str, m.Bounds(max_length=500)] = ""
+
+    def latest(self) -> Trust:
+        """Return it: it does not change, as a `TrustFile` does."""
+        return self
+
+    async def fetch(self) -> None:
+        """Do nothing: there is nothing newer."""
 
     def board_says(self, envelope: Envelope, kind: type[_Kind]) -> _Kind:
         """Return a statement of the board."""
         return expect(verify(envelope, self.board), kind)
 
-    def issuer_says(self, envelope: Envelope) -> m.IssuerKey:
-        """Return the issuer's key for a game."""
-        return expect(verify(envelope, self.issuer), m.IssuerKey)
+    def issuer_says(self, envelope: Envelope, now: float | None = None) -> m.IssuerKey:
+        """Return the issuer's key for a game; with a time in seconds, also by a key that was replaced before it."""
+        earlier = [one.issuer for one in self.former if now is not None and now * 1000 <= one.until]
+        return expect(verify(envelope, _signer_of(envelope, [self.issuer, *earlier])), m.IssuerKey)
+
+    def in_game(self, envelope: Envelope) -> Trust:
+        """Return the keys under which a game goes on to its end: those of its opening."""
+        opening = expect(envelope, m.Open)
+        earlier = {one.board: one for one in self.former if opening.joins_close <= one.until}
+        board = _signer_of(envelope, [self.board, *earlier])
+        if board == self.board:
+            return self
+        now = Former(board=self.board, issuer=self.issuer, until=self.until)
+        return replace(self, board=board, issuer=earlier[board].issuer, former=(now,))
 
     def opened(self, envelope: Envelope) -> m.Open:
         """Return the opening of a game; its partition must be the pinned one."""
-        opening = self.board_says(envelope, m.Open)
+        opening = self.in_game(envelope).board_says(envelope, m.Open)
         if opening.partition != self.partition:
             raise ProtocolError("The board's partition is not the one in the trust file: do not play.")
         return opening
@@ -97,6 +129,23 @@ class Trust(m.Message):
         return any(one.name == certificate.name and certificate.until <= one.until for one in self.removed)
 
 
+def _signer_of(envelope: Envelope, keys: Sequence[bytes]) -> bytes:
+    """Return the key that signed a message, or the first of them if none did."""
+    return next((key for key in keys if is_by(envelope, key)), keys[0])
+
+
+class Trusted(Protocol):
+    """What the operator says, now and whenever it has changed."""
+
+    def latest(self) -> Trust:
+        """Return the newest that is known."""
+        ...
+
+    async def fetch(self) -> None:
+        """Look for a newer one where the operator publishes it."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class _File(m.Message):
     trust: Trust
@@ -119,9 +168,15 @@ def save_trust(path: Path, operator: Signer, trust: Trust) -> None:
 def load_trust(path: Path, operator: bytes | None = None) -> Trust:
     """Read a trust file; `operator` is the key that it must be signed by, if one is known already."""
     try:
-        content = read_json(_File, path.read_bytes())
+        return read_trust(path.read_bytes(), str(path), operator)
     except OSError as error:
         raise InputError(f"{path}: cannot read the trust file: {error.strerror}.") from None
+
+
+def read_trust(data: bytes, path: str, operator: bytes | None = None) -> Trust:
+    """Read a trust file that is or was at a path or an address."""
+    try:
+        content = read_json(_File, data)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise InputError(f"{path}: not a trust file: {str(error).rstrip('.')}.") from None
     trust = content.trust
@@ -133,30 +188,47 @@ def load_trust(path: Path, operator: bytes | None = None) -> Trust:
 
 
 class TrustFile:
-    """A trust file of a service that runs on: what the operator has removed since is read from it again."""
+    """A trust file of a party that runs on: what the operator has changed since is read from it again.
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.trust = path, load_trust(path)
+    `get` brings what is at an address; without it nothing is fetched.
+    """
+
+    def __init__(self, path: Path, get: Callable[[str], Awaitable[bytes]] | None = None) -> None:
+        self.path, self.trust, self._get = path, load_trust(path), get
         self._read = stamp_of(path)
 
     def latest(self) -> Trust:
-        """Return what the file says now; one that is broken, or differs in more than what is removed, changes nothing.
-
-        Devices know the keys and the partition of the file that they were given: those of a running service stay.
-        """
+        """Return what the file says now; one that is broken, older, or of another partition, changes nothing."""
         if (found := stamp_of(self.path)) != self._read:
             self._read = found
             try:
-                trust = load_trust(self.path, self.trust.operator)
-                known = {name: getattr(self.trust, name) for name in ("version", "until", "removed")}
-                if replace(trust, **known) != self.trust:
-                    raise InputError(f"{self.path}: found other keys or another partition; start the service again.")
-                if trust.version < self.trust.version:
-                    raise InputError(f"{self.path}: found version {trust.version} after {self.trust.version}.")
-                self.trust = trust
+                self.trust = self._later(load_trust(self.path, self.trust.operator), str(self.path))
             except InputError as error:
                 _LOG.warning("trust file", extra={"reason": str(error)})
         return self.trust
+
+    async def fetch(self) -> None:
+        """Put what is at the address of the file in its place, if it is newer."""
+        where = self.trust.address
+        if not where or self._get is None:
+            return
+        try:
+            data = await self._get(where)
+            trust = self._later(read_trust(data, where, self.trust.operator), where)
+            if trust.version > self.trust.version:
+                self.trust = trust
+                write_atomic(self.path, data)
+                self._read = stamp_of(self.path)
+        except (InputError, OSError) as error:
+            _LOG.warning("trust file", extra={"reason": str(error)})
+
+    def _later(self, trust: Trust, where: str) -> Trust:
+        """Return what may follow what is known."""
+        if trust.partition != self.trust.partition:
+            raise InputError(f"{where}: found another partition than before; a partition never changes.")
+        if trust.version < self.trust.version or (trust.version == self.trust.version and trust != self.trust):
+            raise InputError(f"{where}: found version {trust.version} after {self.trust.version}.")
+        return trust
 
 
 def stamp_of(path: Path) -> tuple[int, int, int] | None:
@@ -169,6 +241,8 @@ def stamp_of(path: Path) -> tuple[int, int, int] | None:
 
 
 _DAY = 24 * 3600 * 1000
+# Joins of a game that was opened under keys that were replaced close within this time.
+_OVERLAP = _DAY // 24
 # Certificates, and a trust file, that end within this time are renewed.
 _RENEWED = 90 * _DAY
 # How long a trust file counts, as do the certificates of resources.
@@ -290,10 +364,53 @@ def remove_resources(folder: Path, names: Sequence[str]) -> list[str]:
     return gone
 
 
-def _save_next(folder: Path, operator: Signer, trust: Trust, until: int) -> None:
+def rotate(folder: Path, parties: Sequence[str]) -> Trust:
+    """Give board or issuer a new key, and write a trust file by which it counts from the next game on.
+
+    The old key stays beside the new one, by the version that it had: games that are under way end under it.
+    """
+    operator, trust = _operator(folder)
+    for party in parties:
+        path = folder / f"{party}.key"
+        if Signer(load_secret(path)).public == getattr(trust, party):
+            kept = folder / f"{party}-{trust.version}.key"
+            if not kept.exists():
+                save_secret(kept, load_secret(path))
+            write_atomic(path, Signer.fresh().secret.hex() + "\n", private=True)
+    now = int(time.time() * 1000)
+    former = Former(board=trust.board, issuer=trust.issuer, until=now + _OVERLAP)
+    rest = tuple(one for one in trust.former if one.until >= now)[: _MOST_FORMER - 1]
+    board, issuer = (Signer(load_secret(folder / f"{party}.key")).public for party in ("board", "issuer"))
+    return _save_next(folder, operator, replace(trust, former=(former, *rest), board=board, issuer=issuer), trust.until)
+
+
+def keys_of(folder: Path, party: str) -> list[Signer]:
+    """Return the keys of board or issuer in a folder: the newest, and those that it has replaced."""
+    older = sorted(folder.glob(f"{party}-*.key"), reverse=True)
+    return [Signer(load_secret(path)) for path in (folder / f"{party}.key", *older)]
+
+
+def key_of(folder: Path, party: str, public: bytes) -> Signer:
+    """Return the key of board or issuer that a trust file names."""
+    for signer in keys_of(folder, party):
+        if signer.public == public:
+            return signer
+    raise InputError(f"{folder}: found no {party}.key that fits trust.json: copy both from the operator's folder.")
+
+
+def publish_at(folder: Path, address: str) -> Trust:
+    """Name the address at which devices find the newest trust file."""
+    operator, trust = _operator(folder)
+    if not address.startswith("https://"):
+        raise InputError(f"Found the address {address!r}, expected https:// and a host.")
+    return _save_next(folder, operator, replace(trust, address=address), trust.until)
+
+
+def _save_next(folder: Path, operator: Signer, trust: Trust, until: int) -> Trust:
     """Write the next version of a trust file, which counts until a time in milliseconds."""
     trust = replace(trust, version=trust.version + 1, until=until)
     save_trust(folder / "trust.json", operator, trust)
+    return trust
 
 
 def _operator(folder: Path) -> tuple[Signer, Trust]:

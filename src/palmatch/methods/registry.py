@@ -103,6 +103,8 @@ class Method:
         Whether its guarantee depends on ε: False where an agent's type is never acted on, and where it always is.
     reveals:
         What an observer sees of an agent, in words.
+    parts:
+        Its mechanism and its matcher, a word each; rounds are both.
     centre:
         Whether a party other than agents and resources computes the matching.
     rounds:
@@ -145,6 +147,7 @@ class Method:
     notion: Notion = "PLDP"
     spends: bool = True
     reveals: str = ""
+    parts: tuple[str, str] = ("its own", "its own")
     centre: bool = False
     rounds: bool = True
     random: bool = True
@@ -294,10 +297,14 @@ _REPORT = "one report under randomised response, then a function of the reports"
 
 # What several of them have in common.
 _centre = partial(Method, centre=True, rounds=False)
-_knowing_centre = partial(_centre, notion="none", spends=False, random=False, reveals="all utilities, to a centre")
+_knowing_centre = partial(
+    _centre, notion="none", spends=False, random=False, reveals="all utilities, to a centre", parts=("truth", "optimal")
+)
 _noisy = partial(Method, notion="geo-indistinguishability", located=True)
-_noisy_centre = partial(_noisy, centre=True, rounds=False, reveals="a noisy place, to a centre")
-_attempts = partial(Method, reveals="noisy attempts, looks and back-offs", has_delta=True)
+_noisy_centre = partial(
+    _noisy, centre=True, rounds=False, reveals="a noisy place, to a centre", parts=("laplace", "optimal")
+)
+_attempts = partial(Method, reveals="noisy attempts, looks and back-offs", has_delta=True, parts=("rounds", "rounds"))
 
 for _method in (
     Method(
@@ -307,6 +314,7 @@ for _method in (
         matcher=reports.auction,
         reveals=_REPORT,
         live=("bids",),
+        parts=("report", "auction"),
     ),
     _attempts("palma", "PALMA with proved accounting", game=rounds.palma_game, live=("rounds",)),
     Method(
@@ -315,6 +323,7 @@ for _method in (
         mechanism=reports.reporting,
         matcher=reports.adaptive,
         reveals=_REPORT,
+        parts=("report", "alma"),
     ),
     _attempts(
         "published",
@@ -328,6 +337,7 @@ for _method in (
         game=rounds.noise_game,
         spends=False,
         reveals="the region",
+        parts=("rounds", "rounds"),
     ),
     Method(
         "unlimited",
@@ -336,6 +346,7 @@ for _method in (
         notion="none",
         spends=False,
         reveals="attempts, looks and back-offs on one's own utilities",
+        parts=("truth", "rounds"),
     ),
     Method(
         "alma",
@@ -344,6 +355,7 @@ for _method in (
         notion="none",
         spends=False,
         reveals="one's own list",
+        parts=("truth", "alma"),
     ),
     _knowing_centre(
         "hungarian",
@@ -359,6 +371,7 @@ for _method in (
         check=baselines.refuse_beyond_auction,
         reveals="one report under randomised response, to a centre",
         live=("report",),
+        parts=("report", "optimal"),
     ),
     _centre(
         "hungarian-region",
@@ -367,6 +380,7 @@ for _method in (
         check=baselines.refuse_too_large,
         spends=False,
         reveals="the region, to a centre",
+        parts=("region", "optimal"),
     ),
     _centre(
         "hungarian-exponential",
@@ -375,6 +389,7 @@ for _method in (
         matcher=reports.optimal,
         check=baselines.refuse_too_large,
         reveals="one report of the exponential mechanism, to a centre",
+        parts=("exponential", "optimal"),
     ),
     _noisy_centre(
         "hungarian-geo",
@@ -393,12 +408,14 @@ for _method in (
         "ALMA on noisy places of agents and resources",
         baselines.prepare_alma_geo,
         reveals="a list that follows from a noisy place",
+        parts=("laplace", "alma"),
     ),
     _knowing_centre(
         "greedy",
         "the best pair first; a centre knows everything, no privacy",
         baselines.prepare_greedy,
         check=baselines.refuse_too_large,
+        parts=("truth", "greedy"),
     ),
     _centre(
         "random",
@@ -406,6 +423,7 @@ for _method in (
         baselines.prepare_random,
         spends=False,
         reveals="nothing",
+        parts=("region", "random"),
     ),
 ):
     # All of them take capacities, demands and conflicts; agents that have partners have no places to be blurred.

@@ -141,8 +141,11 @@ def plan_reports(workspace: Workspace, settings: Settings, budget: FloatArray, *
     (regions, priors), keys = both(lambda: regions_and_priors(workspace, listed=listed), lambda: workspace.keys)
     opening = reserve_prices(problem, regions, priors, keys)
     populations, channel_of = populations_of(problem, regions, priors, budget)
-    # What a partner is worth depends on both types, which the limit's program does not know.
-    if problem.pairs or listed:
+    # What a partner is worth depends on both types, which the limit's program does not know, and it gives a report to
+    # each unit: an agent alone in its region has one for all that it wants, and loses more by the limit's channel
+    # (docs/conference.md).
+    alone = len(problem.regions) == problem.agents and bool((problem.demand > 1).any())
+    if problem.pairs or listed or alone:
         channels = response_channels(populations)
     else:
         capacity = problem.capacity.astype(np.float64)

@@ -14,7 +14,7 @@ import numpy as np
 
 from palmatch.domain import HasPrior
 from palmatch.errors import InputError, MeaninglessSetting
-from palmatch.guarantee import doubts, with_disclosure, with_limits, with_partners, with_prior, with_source
+from palmatch.guarantee import doubts, with_disclosure, with_limits, with_partners, with_prior, with_secret, with_source
 from palmatch.matching import Guarantee, Matching, Trace
 from palmatch.palma.accountant import Accountant
 from palmatch.palma.policy import Policy
@@ -243,7 +243,7 @@ def finished(problem: Problem, matching: Matching) -> Matching:
         guarantee = with_partners(guarantee)
     elif problem.capacities is not None:
         guarantee = with_limits(guarantee)
-    guarantee = with_source(guarantee, problem.source)
+    guarantee = with_secret(with_source(guarantee, problem.source), problem.secret)
     if isinstance(problem.domain, HasPrior):
         guarantee = with_prior(guarantee, problem.domain.prior_source)
     found = doubts(guarantee, problem.agents)

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from palmatch.data.scores import as_score
+from palmatch.domains.bids import BidTable
 from palmatch.domains.mobility import City
 from palmatch.domains.papers import Conference
 from palmatch.domains.scores import ScoreTable
@@ -51,7 +52,7 @@ def words_of(problem: Problem) -> Words:
         return Words(("agent", "agents"), ("vehicle", "vehicles"), ("square region", "square regions"))
     if isinstance(problem.domain, Conference):
         return Words(("reviewer", "reviewers"), ("paper", "papers"), ("primary area", "primary areas"))
-    if isinstance(problem.domain, ScoreTable):
+    if isinstance(problem.domain, ScoreTable | BidTable):
         return Words(("reviewer", "reviewers"), ("paper", "papers"))
     return Words(resource=("partner", "partners")) if problem.pairs else Words()
 
@@ -73,7 +74,7 @@ def shortfall_lines(problem: Problem, matching: Matching) -> list[str]:
 
 
 def _is_conference(problem: Problem) -> bool:
-    return isinstance(problem.domain, Conference | ScoreTable)
+    return isinstance(problem.domain, Conference | ScoreTable | BidTable)
 
 
 def _told(problem: Problem, lacking: Sequence[Shortfall], *, of_agents: bool) -> list[str]:
@@ -213,7 +214,7 @@ def assignments(problem: Problem, matching: Matching) -> dict[str, list[dict[str
     units = units[np.lexsort((units[:, 1], units[:, 0]))]
     found: dict[str, list[dict[str, object]]] = {name: [] for name in problem.resource_ids}
     scores = public.true_utility_of_units(units)
-    if isinstance(domain, ScoreTable):
+    if isinstance(domain, ScoreTable | BidTable):
         scores = as_score(scores, domain.bounds)
     for (agent, resource), score in zip(units.tolist(), scores.tolist(), strict=True):
         found[problem.resource_ids[resource]].append({"aggregate_score": score, "user": problem.agent_ids[agent]})

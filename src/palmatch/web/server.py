@@ -57,32 +57,30 @@ class OwnPagesOnly:
     explorer; it cannot do so with an IP address or with `localhost`. A navigation to the page itself is allowed.
     """
 
-    def __init__(self, app: ASGIApp, names: tuple[str, ...] = ()) -> None:
-        self.app, self.names = app, ("localhost", *names)
+    def __init__(self, app: ASGIApp, host: str) -> None:
+        self.app, self.host = app, host
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer 403 to what is refused."""
-        if scope["type"] not in ("http", "websocket") or self._allowed(scope["path"], Headers(scope=scope)):
+        if scope["type"] != "http" or is_own_page(scope["path"], Headers(scope=scope), self.host):
             await self.app(scope, receive, send)
-        elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008})
         else:
             refused = {"error": "The explorer answers its own page only, at localhost or an IP address."}
             await JSONResponse(refused, status_code=403, headers=HEADERS)(scope, receive, send)
 
-    def _allowed(self, path: str, headers: Headers) -> bool:
-        host, origin = headers.get("host", ""), headers.get("origin")
-        own = origin is None or origin in (f"http://{host}", f"https://{host}")
-        # Browsers state where a request comes from also where they send no Origin.
-        near = headers.get("sec-fetch-site", "none") in ("none", "same-origin") or path == "/"
-        return own and near and self._known(host)
 
-    def _known(self, host: str) -> bool:
-        try:
-            name = urlsplit(f"//{host}").hostname or ""
-            return name in self.names or bool(ipaddress.ip_address(name))
-        except ValueError:
-            return False
+def is_own_page(path: str, headers: Headers, host: str) -> bool:
+    """Tell whether a request comes from a page of this server, which is reached at addresses, localhost and `host`."""
+    where, origin = headers.get("host", ""), headers.get("origin")
+    own = origin is None or origin in (f"http://{where}", f"https://{where}")
+    # Browsers state where a request comes from also where they send no Origin.
+    near = headers.get("sec-fetch-site", "none") in ("none", "same-origin") or path == "/"
+    try:
+        name = urlsplit(f"//{where}").hostname or ""
+        known = name in ("localhost", host.lower()) or bool(ipaddress.ip_address(name))
+    except ValueError:
+        known = False
+    return own and near and known
 
 
 class Explorer:
@@ -102,7 +100,7 @@ class Explorer:
 
     def middleware(self, host: str = "localhost") -> list[Middleware]:
         """Return what stands before the routes, for a server that is reached as `host`."""
-        return [Middleware(OwnPagesOnly, names=(host.lower(),))]
+        return [Middleware(OwnPagesOnly, host=host)]
 
     def routes(self) -> list[BaseRoute]:
         """Return what is to be served."""

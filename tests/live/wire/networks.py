@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias
 from palmatch.live.mosquitto import running
 from palmatch.live.transport import Access, Hub, MqttTransport, Transport, connect
 from palmatch.live.transport.exchange import Exchange, Seen
+from palmatch.live.transport.socket import Limits
 
 Network: TypeAlias = Literal["memory", "hub", "mqtt"]
 # Connects a party by its role; resources also by their names.
@@ -26,7 +27,7 @@ Observer: TypeAlias = Callable[[Seen], None]
 @asynccontextmanager
 async def on_hub(observer: Observer) -> AsyncIterator[Joins]:
     """Run a hub; each device has a connection of its own."""
-    hub = Hub(largest=2**22)
+    hub = Hub(limits=Limits(packet=2**22))
     hub.exchange = Exchange(observer=observer)
     url = await hub.start()
 

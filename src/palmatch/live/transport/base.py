@@ -134,6 +134,11 @@ class Transport(ABC):
         """Call this after every new connection, for what has to be published again if the broker lost it."""
         self._connected.append(callback)
 
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection now."""
+        return not self.closed
+
     @abstractmethod
     async def close(self) -> None:
         """End the connection; nothing is delivered afterwards."""
@@ -186,6 +191,11 @@ class Reconnecting(Transport):
             kind = TransportError if isinstance(error, ssl.SSLError) else Unreachable
             raise kind(f"Cannot connect to {self._where()}: {_reason(error)}.") from None
         self._keeper = asyncio.create_task(self._keep(lost))
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection now."""
+        return self._up.is_set()
 
     async def close(self) -> None:
         """End the connection."""

@@ -226,7 +226,7 @@ class Port:
             raise self._refused("size", f"A packet of {len(packet)} bytes is not allowed on {rule.name}.")
         if retain and not rule.retained:
             raise self._refused("retain", f"Nothing is retained on {rule.name}.")
-        self._exchange.metrics.add("palmatch_received_total", 1, kind=rule.name)
+        self._exchange.metrics.add("palmatch_received_total", kind=rule.name)
         self._exchange.metrics.add("palmatch_received_bytes_total", len(packet))
         if retain:
             self._exchange.retain(text, packet)
@@ -276,7 +276,7 @@ class Port:
             raise RateExceeded(f"Expected at most {rate:g} messages a second.")
 
     def _refused(self, reason: str, sentence: str) -> ProtocolError:
-        self._exchange.metrics.add("palmatch_refused_total", 1, reason=reason)
+        self._exchange.metrics.add("palmatch_refused_total", reason=reason)
         return ProtocolError(sentence)
 
 

@@ -12,9 +12,10 @@ import ipaddress
 import logging
 import secrets
 import socket
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
 from time import time
+from typing import Any
 
 import msgspec
 import uvicorn
@@ -22,13 +23,13 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import BaseRoute, Route, WebSocketRoute
-from starlette.websockets import WebSocket
+from starlette.routing import BaseRoute, Route
 from websockets.frames import Frame, Opcode
 
 from palmatch.errors import ProtocolError, TransportError
 from palmatch.live.codec import decode, read_json, signed_bytes
 from palmatch.live.keys import signed_by
+from palmatch.live.ops import Metrics, PrometheusMetrics
 from palmatch.live.topics import Topic
 from palmatch.live.transport.base import Transport
 from palmatch.live.transport.exchange import (
@@ -40,12 +41,13 @@ from palmatch.live.transport.exchange import (
     Exchange,
     Hello,
     Op,
+    Port,
     RateExceeded,
     frame,
     read_frame,
 )
-from palmatch.live.transport.socket import DIRECT, Socket, Sockets
-from palmatch.live.trust import Trust
+from palmatch.live.transport.socket import Allowed, Limits, Socket, Sockets
+from palmatch.live.trust import Trusted
 
 _LOG = logging.getLogger(__name__)
 
@@ -59,30 +61,30 @@ _SYSTEM_BUFFER = 128 * 2**10
 _CERTIFICATES_AT_ONCE = 20
 
 
-class Hub:
-    """A broker for WebSocket clients; `trust` says which keys are the board's and the issuer's.
+_LIMITS = Limits()
 
-    Without `trust` all connections are devices', and the other parties share the hub's process (`local`).
+
+class Hub:
+    """A broker for WebSocket clients; `trusted` says which keys are the board's and the issuer's.
+
+    Without it all connections are devices', and the other parties share the hub's process (`local`).
     """
 
-    def __init__(self, trust: Trust | None = None, *, largest: int = 64 * 1024) -> None:
-        self.exchange = Exchange()
-        self.trust = trust
-        self.largest = largest
-        self._server: _Server | None = None
-        self._serving: asyncio.Task[None] | None = None
+    def __init__(
+        self, trusted: Trusted | None = None, *, limits: Limits = _LIMITS, metrics: Metrics | None = None
+    ) -> None:
+        self.exchange = Exchange(metrics)
+        self.trusted = trusted
+        self.limits = limits
+        self._server: HttpServer | None = None
         self._sockets: Sockets
 
     def app(self, routes: Sequence[BaseRoute] = (), middleware: Sequence[Middleware] = ()) -> Starlette:
-        """Return the application: the bus, metrics, health, and whatever else is to be served beside them."""
-        own = [
-            WebSocketRoute(PATH, self._connection),
-            Route("/metrics", self._metrics),
-            Route("/healthz", lambda _: PlainTextResponse("ok\n")),
-        ]
+        """Return the application that is served beside the bus."""
         # A client that goes away in the middle of its request is no error of the application.
         gone = {ClientDisconnect: lambda _request, _error: Response(status_code=400)}
-        return Starlette(routes=[*own, *routes], middleware=middleware, exception_handlers=gone)
+        health = Route("/healthz", lambda _: PlainTextResponse("ok\n"))
+        return Starlette(routes=[health, *routes], middleware=middleware, exception_handlers=gone)
 
     def local(self, access: Access) -> LocalTransport:
         """Return a transport for a party in the hub's own process."""
@@ -97,56 +99,35 @@ class Hub:
         key: str | None = None,
         routes: Sequence[BaseRoute] = (),
         middleware: Sequence[Middleware] = (),
+        allowed: Allowed = lambda _path, _headers: True,
         allow_plain: bool = False,
     ) -> str:
-        """Listen, and return the hub's address; port 0 is any that is free. TLS with a certificate and its key."""
+        """Listen, and return the hub's address; port 0 is any that is free. TLS with a certificate and its key.
+
+        `routes` are served beside the bus, behind the `middleware`; `allowed` tells who may connect to the bus.
+        """
         if certificate is None and not allow_plain and not is_loopback(host):
             raise TransportError(f"{host} is not the loopback: give the hub a certificate, or allow plain connections.")
-        listening = _listen(host, port)
         app = self.app(routes, middleware)
-        self._sockets = Sockets(app, CBOR, self.largest)
-        config = uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            http=self._sockets.http(),
-            ws=self._sockets.protocol(),
-            backlog=4096,
-            timeout_graceful_shutdown=1,
-            ssl_certfile=certificate,
-            ssl_keyfile=key,
+        self._sockets = Sockets(
+            partial(Client, self), lambda path, headers: path == PATH and allowed(path, headers), CBOR, self.limits
         )
-        self._server = _Server(config)
-        self._serving = asyncio.create_task(self._server.serve(sockets=[listening]))
-        while not self._server.started:
-            if self._serving.done():
-                self._serving.result()
-                raise TransportError(f"Cannot listen on {host}:{port}.")
-            await asyncio.sleep(0.01)
-        name = f"[{host}]" if ":" in host else host
-        return f"{'ws' if certificate is None else 'wss'}://{name}:{listening.getsockname()[1]}{PATH}"
+        self._server = HttpServer(app, self._sockets.http(), self._sockets.protocol())
+        where = await self._server.begin(host, port, certificate, key)
+        return f"{'ws' if certificate is None else 'wss'}://{where}{PATH}"
 
     async def stop(self) -> None:
         """Close all connections and stop listening."""
-        if self._server is not None and self._serving is not None:
+        if self._server is not None:
             await self._sockets.close()
-            self._server.should_exit = True
-            await self._serving
+            await self._server.end()
             # Until it stopped listening, clients that were cut off could come back.
             await self._sockets.close()
 
-    async def _metrics(self, _: Request) -> PlainTextResponse:
-        return PlainTextResponse(self.exchange.metrics.text(), media_type="text/plain; version=0.0.4")
-
-    async def _connection(self, websocket: WebSocket) -> None:
-        if CBOR not in websocket.scope.get("subprotocols", []):
-            await websocket.close(_POLICY, f"expected the subprotocol {CBOR}")
-            return
-        await websocket.accept(subprotocol=CBOR)
-        socket = websocket.scope["extensions"][DIRECT]
-        assert isinstance(socket, Socket)
-        _Connection(self, socket)
+    def reload_certificate(self) -> None:
+        """Read the certificate and its key again: connections from now on are made with them."""
+        if self._server is not None:
+            self._server.reload_certificate()
 
     async def admit(self, payload: bytes, challenge: bytes) -> Access:
         """Return what a client that proves to hold a key may do."""
@@ -154,11 +135,10 @@ class Hub:
             said = read_json(Hello, payload)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             raise ProtocolError("Expected a hello.") from None
-        if self.trust is None or not signed_by(said.key, said.signature, signed_bytes(HELLO, challenge)):
+        if self.trusted is None or not signed_by(said.key, said.signature, signed_bytes(HELLO, challenge)):
             raise ProtocolError("The hello is not signed by the key that it names.")
-        if (said.role == "board" and said.key == self.trust.board) or (
-            said.role == "issuer" and said.key == self.trust.issuer
-        ):
+        trust = self.trusted.latest()
+        if (said.role == "board" and said.key == trust.board) or (said.role == "issuer" and said.key == trust.issuer):
             return Access(said.role)
         if said.role == "resource":
             return Access("resource", await self._all_certified(said))
@@ -175,56 +155,66 @@ class Hub:
 
     def _certified(self, packet: bytes, key: bytes) -> str:
         """Return the name of the resource whose signing key this is, on the operator's word."""
-        assert self.trust is not None
+        assert self.trusted is not None
         # A certificate is valid in every game, so its topic is found by trying the name that it states.
         envelope = decode(Topic("hub", "resource", "hub"), packet)
         stated = Topic("hub", "resource", str(getattr(envelope.message, "name", "")))
-        certificate = self.trust.certified(decode(stated, packet), now=int(time() * 1000))
+        certificate = self.trusted.latest().certified(decode(stated, packet), now=int(time() * 1000))
         if certificate.signing != key:
             raise ProtocolError("The certificate is for another key.")
         return certificate.name
 
 
 @lru_cache(maxsize=256)
-def framed(op: Op, topic: str, payload: bytes) -> bytes:
+def _framed(op: Op, topic: str, payload: bytes) -> bytes:
     """Return what is said as a WebSocket frame of a server: the same bytes for all that it is sent to."""
     return Frame(Opcode.BINARY, frame(op, topic, payload)).serialize(mask=False)
 
 
-class _Connection:
+class Client(Socket):
     """One client: handles what it says, and keeps the count of what it may not do."""
 
-    def __init__(self, hub: Hub, socket: Socket) -> None:
-        self.hub, self.socket = hub, socket
-        self.port = hub.exchange.attach(DEVICE, self._deliver)
+    def __init__(self, hub: Hub, sockets: Sockets) -> None:
+        super().__init__(sockets)
+        self.hub = hub
+        self._port: Port
+        # Before it is opened, and as soon as its end is decided.
+        self._silent = True
         self._challenge = secrets.token_bytes(32)
         self._refusals = 0
-        self._closed = False
         self._admitting: asyncio.Task[None] | None = None
-        socket.direct(self.handle, framed, self.close)
+
+    def opened(self) -> None:
+        """Give it the rights of a device, and ask for its key, if it has one."""
+        self._port, self._silent = self.hub.exchange.attach(DEVICE, self._deliver), False
         self._say(Op.CHALLENGE, "", self._challenge)
 
-    def close(self) -> None:
+    def closed(self) -> None:
         """Forget the client."""
-        self._closed = True
+        self._silent = True
         if self._admitting is not None:
             self._admitting.cancel()
-        self.port.close()
+        if hasattr(self, "_port"):
+            self._port.close()
 
-    def handle(self, said: bytes) -> None:
+    def encode(self, *said: Any) -> bytes:
+        """Return the frame of what is to be said: the same bytes for all clients that it is sent to."""
+        return _framed(*said)
+
+    def handle(self, data: bytes) -> None:
         """Do what the client asks for, or tell it why not."""
-        if self._closed:
+        if self._silent:
             return
         op, topic = Op.HELLO, ""
         try:
-            op, topic, payload = read_frame(said)
+            op, topic, payload = read_frame(data)
             self._do(op, topic, payload)
         except ProtocolError as error:
             self._refuse(Op.NOT_SUBSCRIBED if op is Op.SUBSCRIBE else Op.REFUSED, topic, error)
 
     def _refuse(self, op: Op, topic: str, error: ProtocolError) -> None:
         self._refusals += 1
-        _LOG.warning("refused", extra={"reason": str(error), "role": self.port.access.role})
+        _LOG.warning("refused", extra={"reason": str(error), "role": self._port.access.role})
         self._say(op, topic, str(error).encode())
         if isinstance(error, RateExceeded) or self._refusals > _MOST_REFUSALS:
             self._end(_POLICY)
@@ -238,10 +228,10 @@ class _Connection:
             return
         finally:
             self._admitting = None
-        if not self._closed:
-            self.port.close()
-            self.port = self.hub.exchange.attach(access, self._deliver)
-            self.socket.known = True
+        if not self._silent:
+            self._port.close()
+            self._port = self.hub.exchange.attach(access, self._deliver)
+            self.known = True
             self._say(Op.WELCOME, "", b"")
 
     def _do(self, op: Op, topic: str, payload: bytes) -> None:
@@ -251,26 +241,26 @@ class _Connection:
                     raise ProtocolError("Expected one hello.")
                 self._admitting = asyncio.create_task(self._admit(payload))
             case Op.SUBSCRIBE:
-                self.port.subscribe(topic)
+                self._port.subscribe(topic)
                 self._say(Op.SUBSCRIBED, topic, b"")
             case Op.UNSUBSCRIBE:
-                self.port.unsubscribe(topic)
+                self._port.unsubscribe(topic)
             case _:
-                self.port.publish(topic, payload, op is Op.PUBLISH_RETAINED)
+                self._port.publish(topic, payload, op is Op.PUBLISH_RETAINED)
 
     def _deliver(self, topic: str, packet: bytes, retained: bool) -> None:
         self._say(Op.RETAINED if retained else Op.MESSAGE, topic, packet)
 
     def _say(self, op: Op, topic: str, payload: bytes) -> None:
-        if self._closed:
+        if self._silent:
             return
-        if not self.socket.say(len(payload), op, topic, payload):
-            self.hub.exchange.metrics.add("palmatch_refused_total", 1, reason="slow")
+        if not self.say(len(payload), op, topic, payload):
+            self.hub.exchange.metrics.add("palmatch_refused_total", reason="slow")
             self._end(_TRY_LATER)
 
     def _end(self, code: int) -> None:
-        self._closed = True
-        self.socket.end(code)
+        self._silent = True
+        self.end(code)
 
 
 class LocalTransport(Transport):
@@ -306,13 +296,69 @@ class LocalTransport(Transport):
             self._deliver(topic, packet)
 
 
-class _Server(uvicorn.Server):
-    """Uvicorn within a program that has its own way to stop."""
+class HttpServer(uvicorn.Server):
+    """An HTTP server within a program that has its own way to stop."""
+
+    def __init__(
+        self, app: Starlette, http: type[asyncio.Protocol] | None = None, ws: type[asyncio.Protocol] | None = None
+    ) -> None:
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            http=http or "h11",
+            ws=ws or "none",
+            backlog=4096,
+            timeout_graceful_shutdown=1,
+        )
+        super().__init__(config)
+        self._serving: asyncio.Task[None]
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leave the signals alone."""
         yield
+
+    async def begin(self, host: str, port: int, certificate: str | None = None, key: str | None = None) -> str:
+        """Listen; return host and port, which is any free one for 0."""
+        listening = _listen(host, port)
+        self.config.ssl_certfile, self.config.ssl_keyfile = certificate, key
+        self._serving = asyncio.create_task(self.serve(sockets=[listening]))
+        while not self.started:
+            if self._serving.done():
+                self._serving.result()
+                raise TransportError(f"Cannot listen on {host}:{port}.")
+            await asyncio.sleep(0.01)
+        name = f"[{host}]" if ":" in host else host
+        return f"{name}:{listening.getsockname()[1]}"
+
+    def reload_certificate(self) -> None:
+        """Read the certificate and its key again; those that are no pair change nothing."""
+        if self.config.ssl is None or self.config.ssl_certfile is None:
+            return
+        try:
+            self.config.ssl.load_cert_chain(self.config.ssl_certfile, self.config.ssl_keyfile)
+        except (OSError, ValueError) as error:
+            _LOG.error("certificate", extra={"reason": type(error).__name__})
+
+    async def end(self) -> None:
+        """Stop listening."""
+        self.should_exit = True
+        await self._serving
+
+
+def monitor(metrics: PrometheusMetrics, problem: Callable[[], str]) -> HttpServer:
+    """Return a server of /metrics and /healthz, for the operator's own systems; a problem, if any, is answered 503."""
+
+    def read_metrics(_: Request) -> Response:
+        return PlainTextResponse(metrics.text(), media_type="text/plain; version=0.0.4")
+
+    def read_health(_: Request) -> Response:
+        found = problem()
+        return PlainTextResponse(f"{found or 'ok'}\n", 503 if found else 200)
+
+    return HttpServer(Starlette(routes=[Route("/metrics", read_metrics), Route("/healthz", read_health)]))
 
 
 def is_loopback(host: str) -> bool:

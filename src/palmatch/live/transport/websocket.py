@@ -40,9 +40,9 @@ _PING_SECONDS = 60.0
 _CLOSE_SECONDS = 2.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Credentials:
-    """What a party other than a device shows to the hub."""
+    """What a party other than a device shows to the hub, at each connection anew."""
 
     role: Role
     signer: Signer
