@@ -136,6 +136,14 @@ def _show_all(ctx: typer.Context, wanted: bool) -> None:
         raise typer.Exit
 
 
+class _Group(TyperGroup):
+    """The subcommands of a subcommand, some of which have two words."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        two = " ".join(args[:2])
+        return super().resolve_command(ctx, [two, *args[2:]] if two in self.commands else args)
+
+
 class _LazyGroup(TyperGroup):
     """The subcommands by name: only the one that is asked for is imported, or all of them for the help."""
 
@@ -199,7 +207,7 @@ def subcommand(name: str) -> Any:
     else:
         under = {word: _typer_command(word, function) for word, function in module.SUBCOMMANDS.items()}
         first = next(iter(under.values())).epilog.partition("\n\n")[0]
-        command = TyperGroup(
+        command = _Group(
             name=name, commands=under, help=module.HELP, epilog=first, no_args_is_help=True, rich_markup_mode="markdown"
         )
     command.rich_help_panel = heading

@@ -262,7 +262,7 @@ def operator(
     member:
         A member's name; repeat it.
     add_member:
-        A further member of an operator that has keys; repeat it.
+        A further member of an operator that has keys, by a name, or by the public key that it shows; repeat it.
     remove_member:
         A member, by its name in the folder or its public key; repeat it.
     certify:
@@ -311,6 +311,45 @@ def operator(
         place = ORIGIN if origin is None else options.place(origin)
         partition = Partition(edge=edge, origin=place, spacing=spacing)
         show.say(services.make_keys(folder, resources, partition, member or [], hand_over or "position"))
+
+
+@options.without("broker", "passwords", "ca", "metrics")
+def operator_page(
+    trust: Path,
+    *,
+    issuer: str = "",
+    budget: NotNegative = 10.0,
+    port: int = 8767,
+    listening: Listening,
+    where: Network,
+    telling: Telling,
+) -> None:
+    """Serve the page by which people take part by phone, from an address of the operator's own.
+
+    Whoever serves the code of a device is trusted like its maker: never serve it from the address of a board or a hub.
+
+    Parameters
+    ----------
+    trust:
+        The operator's trust file.
+    issuer:
+        The address that the issuer prints, http(s)://HOST/token; the hub's own unless given.
+    budget:
+        ε of a phone's lifetime.
+    port:
+        Its port.
+
+    Examples
+    --------
+    Example: palmatch live operator page keys/trust.json --hub wss://hub.example/bus --host 0.0.0.0
+    --certificate page.pem --key page.key
+    """
+    if not where.hub.startswith(("ws://", "wss://")):
+        raise InputError(f"Expected --hub ws://… or wss://…, got {where.hub!r}: a phone reaches no broker.")
+    services = _services()
+    told = (where.hub, issuer or _issuer_of(where.hub), budget)
+    where_to = replace(listening, port=port)
+    services.serve(services.serve_page(trust, told, where_to, telling, allow_plain=where.allow_plain))
 
 
 @options.without("hub")
@@ -365,7 +404,7 @@ def device(*, at: str, chosen: DeviceOptions, where: Network, telling: Telling) 
     --member keys/member-alice.key --hub ws://127.0.0.1:8765/bus
     """
     services = _services()
-    issuer = chosen.issuer or (re.sub(r"^ws", "http", where.hub).rsplit("/", 1)[0] + "/token" if where.hub else "")
+    issuer = chosen.issuer or (_issuer_of(where.hub) if where.hub else "")
     if not issuer:
         raise InputError("With a broker the device needs the address that the issuer prints: --issuer https://…/token.")
     playing = services.serve_device(_position(at), replace(chosen, issuer=issuer), where, telling)
@@ -415,11 +454,17 @@ def issuer(folder: Path, *, port: int = 8766, listening: Listening, where: Netwo
 SUBCOMMANDS = {
     "demo": demo,
     "operator": operator,
+    "operator page": operator_page,
     "board": board,
     "device": device,
     "resource": resource,
     "issuer": issuer,
 }
+
+
+def _issuer_of(hub: str) -> str:
+    """Return the address of the issuer that a hub answers for."""
+    return re.sub(r"^ws", "http", hub).rsplit("/", 1)[0] + "/token"
 
 
 def _services() -> Any:

@@ -48,7 +48,7 @@ from palmatch.live.service import Reservations, Schedule, run_board
 from palmatch.live.session import Device, NoGame, Played, Wish, issuer_at, revealed
 from palmatch.live.topics import game_name
 from palmatch.live.transport import Access, Credentials, Hub, Transport, Unreachable, authority, connect
-from palmatch.live.transport.hub import HttpServer, monitor
+from palmatch.live.transport.hub import HttpServer, is_loopback, monitor
 from palmatch.live.transport.socket import Limits
 from palmatch.live.trust import (
     GatewayKeys,
@@ -108,8 +108,9 @@ def change_keys(folder: Path, change: str, what: Any, days: int, hand_over: m.Ha
     trust_file, gateway = folder / "trust.json", folder / "gateway.json"
     if change == "--add-member":
         add_members(folder, what)
-        files = " and ".join(str(folder / f"member-{name}.key") for name in what)
-        return f"{files}: made, and listed in {folder / 'members.txt'}. The issuer of this folder needs no restart."
+        made = [path for path in (folder / f"member-{name}.key" for name in what) if path.exists()]
+        files = f"{' and '.join(map(str, made))}: made, and listed" if made else "Listed"
+        return f"{files} in {folder / 'members.txt'}. The issuer of this folder needs no restart."
     if change == "--remove-member":
         remove_members(folder, what)
         return (
@@ -612,6 +613,30 @@ async def fetch_over_tls(url: str, *, tls: ssl.SSLContext | None) -> bytes:
             return found
 
     return await asyncio.to_thread(get)
+
+
+async def serve_page(
+    trust_file: Path, told: tuple[str, str, float], listening: Listening, telling: Telling, *, allow_plain: bool
+) -> None:
+    """Serve the page of phones until stopped."""
+    from palmatch.web.page import PhonePage
+
+    voice, host, files = Voice(telling), listening.host, (listening.certificate, listening.key)
+    if files[0] is None and not (allow_plain or is_loopback(host)):
+        raise InputError(f"{host} is not the loopback, and phones tell no place to a page without TLS: --certificate.")
+    trusted = TrustFile(trust_file)
+    trusted.trust.check_end(time.time())
+    server = HttpServer(PhonePage(trusted.latest, *told).app())
+    certificate, key = (None if path is None else str(path) for path in files)
+    url = (
+        f"{'http' if certificate is None else 'https'}://{await server.begin(host, listening.port, certificate, key)}/"
+    )
+    ops.on_signal("SIGHUP", server.reload_certificate)
+    voice.tell("listening", f"The page is at {url} (Ctrl-C ends it).", {"url": url})
+    try:
+        await asyncio.Event().wait()
+    finally:
+        await server.end()
 
 
 def run(program: Coroutine[Any, Any, _Value]) -> _Value:

@@ -48,6 +48,8 @@ _CONTEXT = "token"
 # Between two attempts to write on a full disk.
 _AGAIN_SECONDS = 2.0
 _LARGEST_REQUEST = 2048
+# A page on the operator's origin may read the answers: what is asked is signed by a member, and no cookie counts.
+_ANY_PAGE = {"Access-Control-Allow-Origin": "*"}
 
 
 class Issuer:
@@ -200,16 +202,16 @@ class Issuer:
         async for part in request.stream():
             data += part
             if len(data) > _LARGEST_REQUEST:
-                return Response("The request is too large.", 413)
+                return Response("The request is too large.", 413, _ANY_PAGE)
         try:
             reply = self.answer(data[m.SIGNATURE :], data[: m.SIGNATURE])
         except ProtocolError as error:
             _LOG.warning("refused", extra={"kind": "token", "reason": str(error)})
-            return Response(str(error), 403)
+            return Response(str(error), 403, _ANY_PAGE)
         except CannotWrite as error:
             _LOG.error("no room", extra={"kind": "token", "reason": str(error)})
-            return Response("The issuer has no room for its journal: try again later.", 503)
-        return Response(body_of(reply), media_type="application/cbor")
+            return Response("The issuer has no room for its journal: try again later.", 503, _ANY_PAGE)
+        return Response(body_of(reply), 200, _ANY_PAGE, "application/cbor")
 
     def _private(self, game: str) -> rsa.RSAPrivateKey:
         if game not in self._keys:

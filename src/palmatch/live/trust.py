@@ -245,6 +245,8 @@ _DAY = 24 * 3600 * 1000
 _OVERLAP = _DAY // 24
 # Certificates, and a trust file, that end within this time are renewed.
 _RENEWED = 90 * _DAY
+# A public key, as text.
+_PUBLIC = "[0-9a-f]{64}"
 # How long a trust file counts, as do the certificates of resources.
 VALID = 366 * _DAY
 
@@ -284,19 +286,25 @@ def write_keys(
 
 
 def add_members(folder: Path, names: Sequence[str]) -> None:
-    """Make keys of further members, and append them to the list that the issuer reads; no key is ever replaced."""
+    """Append further members to the list that the issuer reads, with new keys or by their public keys.
+
+    No key is ever replaced.
+    """
     listed = folder / "members.txt"
     if not listed.exists():
         raise InputError(f"{folder} has no operator's keys yet: make them with --resources.")
-    read_members(listed)
-    files = {folder / f"member-{name}.key": Signer.fresh() for name in names}
+    known = read_members(listed)
+    given = [bytes.fromhex(name) for name in names if re.fullmatch(_PUBLIC, name)]
+    files = {folder / f"member-{name}.key": Signer.fresh() for name in names if not re.fullmatch(_PUBLIC, name)}
+    if (twice := next((key for key in given if key in known or given.count(key) > 1), None)) is not None:
+        raise InputError(f"{listed}: found the key {twice.hex()} already; nothing was changed.")
     for path in files:
         if path.exists():
             raise InputError(f"{path}: found a key already; a key is never overwritten.")
     # First the list: a listed key whose secret was never written harms none; a secret that is not listed is of no use.
     with listed.open("a") as file:
         # On a new line, whatever the list ends with; empty lines are not read.
-        file.write("\n" + "".join(f"{key.public.hex()}\n" for key in files.values()))
+        file.write("\n" + "".join(f"{key.hex()}\n" for key in (*given, *(own.public for own in files.values()))))
     for path, key in files.items():
         save_secret(path, key.secret)
 
@@ -313,7 +321,7 @@ def remove_members(folder: Path, names: Sequence[str]) -> None:
 
 
 def _member_key(folder: Path, name: str) -> bytes:
-    if re.fullmatch("[0-9a-f]{64}", name):
+    if re.fullmatch(_PUBLIC, name):
         return bytes.fromhex(name)
     return Signer(load_secret(folder / f"member-{name}.key")).public
 

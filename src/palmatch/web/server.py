@@ -12,7 +12,6 @@ import os
 import signal
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ProcessPoolExecutor
-from importlib.resources import files
 from multiprocessing import get_context
 from typing import Any
 from urllib.parse import urlsplit
@@ -30,24 +29,8 @@ from palmatch.device.messages import KEY
 from palmatch.errors import PalmatchError
 from palmatch.threads import end_with_parent
 from palmatch.web.games import LiveGames
+from palmatch.web.page import HEADERS, device_script, policy, static_folder
 from palmatch.web.scenes import CHART_PAIRS, EPSILONS, Choice, Scenes, Source, chart_lines, methods
-
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'{sockets}; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-HEADERS = {
-    "Content-Security-Policy": POLICY.format(sockets=""),
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-cache",
-}
-
-
-def static_folder() -> Any:
-    """Return the folder of the page's files."""
-    return files("palmatch.web") / "static"
 
 
 class OwnPagesOnly:
@@ -120,7 +103,7 @@ class Explorer:
             Route("/api/map", self._map),
             Route("/api/play", self._play),
             Route("/api/losses", self._losses),
-            Route("/device.mjs", self._device),
+            Route("/device.mjs", device_script),
             Mount("/static", StaticFiles(directory=str(static_folder()))),
         ]
 
@@ -148,13 +131,8 @@ class Explorer:
     async def _page(self, request: Request) -> Response:
         own = request.url.replace(scheme="wss" if request.url.scheme == "https" else "ws")
         sockets = [str(own), *([] if self.hub is None else [self.hub])]
-        allowed = "".join(f" {part.scheme}://{part.netloc}" for part in map(urlsplit, sockets))
-        headers = HEADERS | {"Content-Security-Policy": POLICY.format(sockets=allowed)}
+        headers = HEADERS | {"Content-Security-Policy": policy(*sockets)}
         return Response((static_folder() / "index.html").read_bytes(), media_type="text/html", headers=headers)
-
-    async def _device(self, _: Request) -> Response:
-        source = (files("palmatch.device") / "device.mjs").read_bytes()
-        return Response(source, media_type="text/javascript", headers=HEADERS)
 
     async def _about(self, _: Request) -> Response:
         chart = {"methods": chart_lines(), "epsilons": EPSILONS, "pairs": CHART_PAIRS}

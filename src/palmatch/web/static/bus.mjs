@@ -50,6 +50,7 @@ const SHAPES = {
     growth: number(0, 1),
   },
   issuer: { key: bytes },
+  resources: { names: list(text), at: bytes },
   heard: { sequence: whole(), tags: bytes },
   roster: { opened: hash, regions: list({ region: text, counts: list(whole()), members: hash }) },
   members: { tags: bytes, classes: bytes },

@@ -39,6 +39,28 @@ export async function newSigner() {
   return { key, sign: async (data) => new Uint8Array(await subtle.sign("Ed25519", pair.privateKey, data)) };
 }
 
+/** The key pair of this name, made when it is asked for the first time; it stays in this browser, and cannot be read. */
+export async function keptSigner(name) {
+  const database = await new Promise((resolve, reject) => {
+    const asked = indexedDB.open(name, 1);
+    asked.onupgradeneeded = () => asked.result.createObjectStore("keys");
+    asked.onsuccess = () => resolve(asked.result);
+    asked.onerror = () => reject(asked.error);
+  });
+  const run = (mode, work) => new Promise((resolve, reject) => {
+    const transaction = database.transaction("keys", mode, { durability: "strict" });
+    const asked = work(transaction.objectStore("keys"));
+    transaction.oncomplete = () => resolve(asked.result);
+    transaction.onabort = () => reject(transaction.error);
+  });
+  const fresh = await subtle.generateKey("Ed25519", false, ["sign", "verify"]);
+  // Of two tabs the first one's is kept.
+  await run("readwrite", (keys) => keys.add(fresh, "own")).catch(() => {});
+  const pair = await run("readonly", (keys) => keys.get("own"));
+  const key = new Uint8Array(await subtle.exportKey("raw", pair.publicKey));
+  return { key, sign: async (data) => new Uint8Array(await subtle.sign("Ed25519", pair.privateKey, data)) };
+}
+
 // Tokens: Privacy Pass type 0x0002, RSABSSA-SHA384-PSS-Deterministic, as palmatch.live.tokens
 
 const DIGEST = 48;
