@@ -72,9 +72,12 @@ def test_the_game_of_the_first_page_on_live_is_played_as_it_is_written(tmp_path:
     # A device that is alone in a game spends nothing.
     assert "Nothing has been charged" in script.run("ledger show")
     script.run("ledger verify")
-    # What the operator does later, while board and resources run.
-    for change in ("--add-member", "--remove-member", "--certify", "--remove-resource"):
-        script.run(f"live operator keys {change}")
+    page = script.start(parties, "live operator page", "--port", str(free_port()))
+    address = line_of(page, r"The page is at (http://\S+)")[1]
+    with urllib.request.urlopen(address, timeout=60) as answer:
+        assert b"<h1>Take part</h1>" in answer.read()
+    # What the operator does later, while board and resources run; the rest of it is in test_operate.py.
+    script.run("live operator keys --add-member")
     assert not script.left
 
 

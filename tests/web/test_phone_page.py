@@ -111,7 +111,7 @@ def test_two_phones_and_a_device_in_python_play_one_game(browser: Any, tmp_path:
     town = Town(tmp_path, parties)
     first = town.phone(browser)
     second = town.phone(browser, geolocation={"latitude": 40.7525, "longitude": -73.9945})
-    # The one uses its location and gives it to what it gets; the other taps the map, and gives nobody its place.
+    # The one uses its location and gives it to what it gets; the other taps the map, and gives its place to no party.
     first.click("#here")
     first.locator("#place", has_text="is public").wait_for()
     assert float(first.input_value("#latitude")) == pytest.approx(40.7503)

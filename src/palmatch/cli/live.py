@@ -324,9 +324,9 @@ def operator_page(
     where: Network,
     telling: Telling,
 ) -> None:
-    """Serve the page by which people take part by phone, from an address of the operator's own.
+    """Serve the page by which phones take part, from an address of the operator's own.
 
-    Whoever serves the code of a device is trusted like its maker: never serve it from the address of a board or a hub.
+    The server of a device's code is trusted like its maker: never serve it from the address of a board or a hub.
 
     Parameters
     ----------

@@ -628,9 +628,8 @@ async def serve_page(
     trusted.trust.check_end(time.time())
     server = HttpServer(PhonePage(trusted.latest, *told).app())
     certificate, key = (None if path is None else str(path) for path in files)
-    url = (
-        f"{'http' if certificate is None else 'https'}://{await server.begin(host, listening.port, certificate, key)}/"
-    )
+    where = await server.begin(host, listening.port, certificate, key)
+    url = f"{'http' if certificate is None else 'https'}://{where}/"
     ops.on_signal("SIGHUP", server.reload_certificate)
     voice.tell("listening", f"The page is at {url} (Ctrl-C ends it).", {"url": url})
     try:

@@ -1,4 +1,4 @@
-"""Static pages and what they are served with; and the page by which a person takes part by phone.
+"""Static pages and what they are served with; and the page by which an owner takes part by phone.
 
 That page is a device: whoever serves it is trusted like its maker. So the operator serves it, on an origin of its own,
 with what it has signed; what the page sends goes from the browser to hub and issuer, and never here.

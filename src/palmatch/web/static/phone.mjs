@@ -13,11 +13,12 @@ const OPEN = "open request", TRUST = "trust version";
 const LEAST = 0.5, PATIENCE = 600, AGAIN = 2;
 const METRES = 111195.08;
 
-const settings = await (await fetch("config.json")).json();
-const { trust, hub, issuer, budget } = settings;
+const config = async () => (await fetch("config.json")).json();
+const { hub, issuer, budget, ...settings } = await config();
+let { trust } = settings;
 const ledger = await openLedger(`palmatch ${trust.operator}`, unitsOf(budget));
 const member = await keptSigner(`palmatch member ${trust.operator}`);
-// Games that were opened, by name: {open, verified}; and those that this page has played.
+// Games that were opened, by name: the opening, and the keys that it goes by to its end; and those that this page has played.
 const games = new Map(), played = new Set();
 let bus = null, lost = null, place = null, busy = false, resources = [], view = null, tooNew = null, newcomer = () => {};
 
@@ -52,15 +53,15 @@ function connect() {
 async function opened(topic) {
   const game = decodeURIComponent(topic.split("/")[2]);
   if (games.has(game)) return;
-  const player = new Player(bus, trust, game, {}), found = bus.values.get(topic);
+  const found = bus.values.get(topic);
   try {
-    const { message } = await player.read("open", topic, found);
-    games.set(game, message);
+    const { message, keys } = await readOpening(game, topic, found);
+    games.set(game, { open: message, keys });
     showClasses(message.classes);
     if (!busy) say("Games are being played: choose your place and take part.");
     newcomer();
     if (resources.length) return;
-    const listed = (await player.statement("resources", 30)).message;
+    const listed = (await new Player(bus, keys, game, {}).statement("resources", 30)).message;
     const degrees = new Float64Array(listed.at.slice().buffer);
     resources = listed.names.map((_, number) => [degrees[2 * number], degrees[2 * number + 1]]);
     if (!place) view = null;
@@ -73,12 +74,30 @@ async function opened(topic) {
   }
 }
 
+/** An opening with the keys that signed it: a game goes on under those of its opening, also where others follow them. */
+async function readOpening(game, topic, found, again = true) {
+  const former = (trust.former ?? []).map(({ board, issuer: own, until }) => ({ keys: { ...trust, board, issuer: own }, until }));
+  let refused;
+  for (const { keys, until } of [{ keys: trust, until: Infinity }, ...former]) {
+    try {
+      const { message } = await new Player(bus, keys, game, {}).read("open", topic, found);
+      if (message.joins_close <= until) return { message, keys };
+    } catch (error) {
+      refused ??= error;
+    }
+  }
+  if (!again || found.version !== VERSION) throw refused;
+  // The operator may have signed newer keys since the page was loaded.
+  ({ trust } = await config());
+  return readOpening(game, topic, found, false);
+}
+
 /** The next game that can still be joined. */
 async function nextGame() {
   const until = Date.now() + 1000 * PATIENCE;
   while (Date.now() < until) {
     if (tooNew) throw tooNew;
-    const found = [...games].find(([game, open]) => !played.has(game) && open.joins_close / 1000 > Date.now() / 1000 + LEAST);
+    const found = [...games].find(([game, { open }]) => !played.has(game) && open.joins_close / 1000 > Date.now() / 1000 + LEAST);
     if (found) return found[0];
     await Promise.race([new Promise((resolve) => (newcomer = resolve)), new Promise((resolve) => setTimeout(resolve, 1000))]);
   }
@@ -132,7 +151,7 @@ async function takePart() {
     const game = await nextGame();
     played.add(game);
     const owner = { request: name, place: here, partition, spots: spotsOf(partition), epsilon, when_spent: "zero" };
-    const player = new Player(bus, trust, game, {
+    const player = new Player(bus, games.get(game).keys, game, {
       machineOf: (tag, protocol) => {
         if (!MACHINES[protocol]) throw new Error("This game is played in rounds, which a page does not play.");
         return MACHINES[protocol].start({ ...owner, tag }, ledger);
