@@ -120,6 +120,22 @@ def test_a_cheating_issuer_is_noticed(issuer: rsa.RSAPrivateKey) -> None:
             tokens.token_of(der, "g", key, kept, answer)
 
 
+def test_the_extra_for_fast_tokens_gives_the_same_signatures(
+    issuer: rsa.RSAPrivateKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gmpy2 = pytest.importorskip("gmpy2", reason="needs the extra fast-tokens")
+    asked = [tokens.request(tokens.public_der(issuer), f"{n}", bytes(32)).blinded for n in range(20)]
+    signed = []
+    for arithmetic in (pow, gmpy2.powmod_sec):
+        monkeypatch.setattr(tokens, "powmod_sec", arithmetic)
+        signed.append([tokens.blind_sign(issuer, one) for one in asked])
+        # The check of what was put together stands behind either.
+        monkeypatch.setattr(tokens, "powmod_sec", lambda *given, inner=arithmetic: inner(*given) ^ 1)
+        with pytest.raises(ProtocolError, match="nothing is given out"):
+            tokens.blind_sign(issuer, asked[0])
+    assert signed[0] == signed[1]
+
+
 def test_a_signature_that_an_error_made_wrong_is_not_given_out(
     issuer: rsa.RSAPrivateKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
