@@ -35,6 +35,7 @@ from palmatch.domains import bids, mobility, papers, plugin, scores, table
 from palmatch.domains import pairs as partners
 from palmatch.domains.mobility import read_points, read_trips
 from palmatch.domains.papers import check_same_areas, need_primary, read_labels, types_of_region
+from palmatch.domains.reports import read_reports
 from palmatch.domains.table import ListedRows, TableRows, Types, check_regions, read_table, read_types
 from palmatch.errors import InputError
 from palmatch.methods import Settings
@@ -69,6 +70,9 @@ class MapOptions:
     likely:
         Public places near which agents are likely to be, such as stations, in the form of the resources; those of the
         resources unless given. Places in this file are taken as public: no guarantee covers them.
+    reports:
+        Published reports of earlier matchings (region, channel, report), from which it is learnt where agents are
+        likely to be; costs no ε. A file with positions is refused.
     """
 
     PANEL: ClassVar = "Mobility"
@@ -78,6 +82,7 @@ class MapOptions:
     spacing: float | None = None
     origin: options.Origin = None
     likely: Path | None = None
+    reports: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,7 +184,7 @@ class ProblemOptions(ScoreOptions, PaperOptions, MapOptions):
     @property
     def files(self) -> list[Path | None]:
         """Every file that the options name."""
-        own = [self.types, self.conflicts, self.likely, self.regions, self.max_papers]
+        own = [self.types, self.conflicts, self.likely, self.reports, self.regions, self.max_papers]
         return [*own, *(self.scores or []), *(self.public or [])]
 
     @property
@@ -336,6 +341,10 @@ def _check_options(agents: Path | None, resources: Path | None, chosen: ProblemO
         chosen.likely is not None and (chosen.domain != "mobility" or chosen.pairs),
         "--likely goes with --domain mobility, without --pairs: it is a file of places.",
     )
+    _refuse(
+        chosen.reports is not None and (chosen.domain != "mobility" or chosen.pairs),
+        "--reports goes with --domain mobility, without --pairs.",
+    )
     _refuse(chosen.draw_primary and chosen.domain != "papers", "--draw-primary goes with --domain papers.")
     _refuse(
         chosen.set and chosen.domain in plugin.BUILT_IN,
@@ -449,6 +458,7 @@ def _mobility(request: _Request) -> Inputs:
         spacing=_SPACING if chosen.spacing is None else chosen.spacing,
         origin=_origin(chosen),
         likely=None if chosen.likely is None else read_points(chosen.likely, role="resources"),
+        reports=None if chosen.reports is None else read_reports(chosen.reports),
         **request.limits,
     )
     return Inputs(lambda edge, _: build(edge=edge))

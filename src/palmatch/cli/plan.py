@@ -21,7 +21,7 @@ from palmatch.problem import Problem
 from palmatch.report.words import epsilon_text
 from palmatch.studies.limit import CONFIDENCE, CROWDS, LIMIT, Limit
 from palmatch.studies.limit import limit as find_limit
-from palmatch.studies.plan import RegionPlan
+from palmatch.studies.plan import RegionPlan, plan_epsilon
 from palmatch.studies.plan import plan as plan_regions
 
 
@@ -33,6 +33,7 @@ def plan(
     epsilon: float = 1.0,
     delta: float = 1e-5,
     seed: options.MaybeNatural = None,
+    loss: float | None = None,
     regions_out: Path | None = None,
     json: Path | None = None,
 ) -> None:
@@ -40,6 +41,8 @@ def plan(
 
     Parameters
     ----------
+    loss:
+        Also find the smallest ε at which `once` loses at most so many per cent, on crowds drawn from the public prior.
     regions_out:
         Where the squares go: .geojson; - for the output.
 
@@ -57,13 +60,19 @@ def plan(
     settings = Settings(epsilon=epsilon, delta=delta)
     with show.progress_bar("planning") as progress:
         plans = plan_regions(problem, settings=settings, progress=progress)
+        found = None if loss is None else plan_epsilon(problem, loss=loss / 100, seed=seed, progress=progress)
     if regions_out is not None and not show.write_json(regions_out, squares(problem, plans)):
         show.results_to_stderr()
     public = show.pick(settings, "epsilon delta order") | {"accountants": ["published", "pure", "renyi"]}
-    if show.write_json(json, {"settings": public, "regions": [asdict(line) for line in plans]}):
+    told = {"settings": public, "regions": [asdict(line) for line in plans]}
+    if show.write_json(json, told | ({} if found is None else {"for_loss": asdict(found)})):
         show.say(show.size_of(problem))
         _show_reports(plans)
         _show_actions(plans, settings)
+        if found is not None:
+            show.say(found.sentence)
+            if found.gain is not None:
+                show.say(found.gain.sentence)
         show.say_notes([problem])
         if regions_out is not None and str(regions_out) != "-":
             show.say(f"Squares are in {regions_out}.")

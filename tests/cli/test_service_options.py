@@ -1,0 +1,53 @@
+"""`plan --loss` and `match --reports` as a user meets them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import palmatch as pm
+from palmatch.domains import mobility
+from running import run
+
+AGENTS = "id,lat,lon\na,40.7560,-73.9870\nb,40.7520,-73.9800\nc,40.7565,-73.9815\nd,40.7540,-73.9865\n"
+CARS = "id,lat,lon\nv1,40.7650,-73.9700\nv2,40.7450,-73.9900\nv3,40.7560,-73.9950\nv4,40.7530,-73.9740\n"
+
+
+def files(folder: Path) -> None:
+    (folder / "agents.csv").write_text(AGENTS)
+    (folder / "cars.csv").write_text(CARS)
+
+
+def test_a_plan_for_a_loss_is_a_sentence_and_figures(tmp_path: Path) -> None:
+    files(tmp_path)
+    words = ("plan", "agents.csv", "cars.csv", "--spacing", 500, "--loss", 3, "--seed", 1)
+    result = run(*words, "--json", "plan.json", folder=tmp_path)
+    assert result.returncode == 0, result.stderr
+    found = json.loads((tmp_path / "plan.json").read_text())["for_loss"]
+    assert found["target"] == 0.03
+    assert {"epsilon", "loss", "interval", "limit", "gain"} <= set(found)
+    assert "3 %" in " ".join(result.stdout.split())
+    refused = run(*words[:-4], "--loss", 100, folder=tmp_path)
+    assert refused.returncode == 2
+    assert "Expected a loss above 0 and below 1" in refused.stderr
+
+
+def test_reports_of_a_session_teach_a_match_and_positions_are_refused(tmp_path: Path) -> None:
+    files(tmp_path)
+    agents, cars = (mobility.read_points(tmp_path / name, role=role) for name, role in (  # type: ignore[arg-type]
+        ("agents.csv", "agents"), ("cars.csv", "resources"),
+    ))  # fmt: skip
+    with pm.Session(store=tmp_path / "b.ledger", epsilon=2.0, budget=pm.Budget(99), seed=1) as session:
+        for _ in range(6):
+            session.match(agents, cars)
+            session.end(agents.ids)
+        session.reports().write_csv(tmp_path / "reports.csv")
+    words = ("match", "agents.csv", "cars.csv", "--seed", 1, "--out", "pairs.csv", "--json")
+    for name, more in (("plain", ()), ("learnt", ("--reports", "reports.csv"))):
+        result = run(*words, f"{name}.json", *more, folder=tmp_path)
+        assert result.returncode == 0, result.stderr
+    one, two = (json.loads((tmp_path / f"{name}.json").read_text())["guarantee"] for name in ("plain", "learnt"))
+    assert one["epsilon"] == two["epsilon"]
+    refused = run(*words, "no.json", "--reports", "agents.csv", folder=tmp_path)
+    assert refused.returncode == 2
+    assert "a file of reports holds no positions" in refused.stderr
