@@ -19,7 +19,7 @@ from palmatch.live.mosquitto import Mosquitto
 from running import run
 
 # The ports of the pages: the hub or the explorer, the issuer, Mosquitto.
-PORTS = ("8765", "8766", "1883")
+PORTS = ("8765", "8766", "8770", "1883")
 
 
 class Script:

@@ -64,11 +64,24 @@ def test_the_map_has_one_line_a_pair_and_equal_scales(night: Comparison, outline
     matching = night.runs["published"][0].matching
     figure = figures.match_map(night.problem, matching, outline=outline)  # type: ignore[arg-type]
     axes = figure.axes[0]
-    lines = [part for part in axes.collections if type(part).__name__ == "LineCollection"]
-    assert len(lines[0].get_segments()) == matching.matched  # type: ignore[attr-defined]
+    lines = [part for part in axes.collections if type(part).__name__ == "LineCollection" and part.zorder >= 4]
+    drawn = [segment for part in lines for segment in part.get_segments()]  # type: ignore[attr-defined]
+    assert len(drawn) == matching.matched
+    bold = max(lines, key=lambda part: part.get_linewidths()[0]).get_segments()  # type: ignore[attr-defined]
+    far = sorted(np.abs(np.diff(segment, axis=0)).sum() for segment in drawn)[-len(bold) :]
+    np.testing.assert_allclose(sorted(np.abs(np.diff(segment, axis=0)).sum() for segment in bold), far)
     width, height = axes.get_position().size * figure.get_size_inches()
     assert np.ptp(axes.get_xlim()) / width == pytest.approx(np.ptp(axes.get_ylim()) / height)
     assert "kilometres to the east" in words_of(figure)
+
+
+def test_streets_are_drawn_beneath_the_pairs(night: Comparison) -> None:
+    street = [(40.70, -74.0), (40.72, -73.99), (40.75, -73.98)]
+    figure = figures.match_map(night.problem, night.runs["noise"][0].matching, streets=[street])
+    (lines,) = (part for part in figure.axes[0].collections if part.zorder == 2.5)
+    (drawn,) = lines.get_segments()  # type: ignore[attr-defined]
+    assert len(drawn) == 3
+    assert (np.diff(drawn[:, 1]) > 2).all()
 
 
 def test_the_map_is_drawn_without_complaints(

@@ -115,7 +115,7 @@ def test_the_page_tells_guarantee_table_settings_and_command(night: Comparison, 
         assert f"{100 * row.loss_mean:.1f}" in text
         assert pm.METHODS[row.method].help.replace("'", "&#39;") in text
     assert "palmatch demo --out &#39;my folder&#39;" in text
-    assert "<td>seed</td><td>7 (a simulation)</td>" in text
+    assert "<dt>seed</dt><dd>7 (a simulation)</dd>" in text
     assert "not to be published" in text
     assert not re.search(r"\b(nan|inf)\b", re.sub(r'src="[^"]*"', "", text))
 

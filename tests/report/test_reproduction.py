@@ -91,7 +91,7 @@ def test_the_page_says_which_records_and_settings_it_is_based_on(page: list[Path
     assert "<title>The paper's mobility study, on a synthetic city</title>" in text
     assert "Danassis" in text
     assert TOLD.command in text
-    assert "<td>seed</td><td>7 (a simulation)</td>" in text
+    assert "<dt>seed</dt><dd>7 (a simulation)</dd>" in text
     assert "over all runs of all batches together" in text
     assert "What was left out, and why" in text
     assert "PALMA loses, ε = 1, ℓ = 4000 m" in text.split("without a counterpart in this run", 1)[1]

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import csv
 import io
+import json
 import os
+import shutil
+import subprocess
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -19,6 +22,7 @@ from palmatch.errors import InputError
 from palmatch.live.transport.hub import Hub
 from palmatch.web.games import LiveGames
 from palmatch.web.scenes import Choice, Scenes, Source
+from palmatch.web.server import static_folder
 
 # A quiet hour: few agents, so that a game is there at once.
 NIGHT = "#hour=4&edge=2000"
@@ -33,9 +37,7 @@ def figures(page: Any) -> str:
 
 def test_a_visitor_watches_a_game_round_by_round(visit) -> None:
     page = visit.open(NIGHT)
-    assert "the result" in page.inner_text("#round")
-    page.locator("#scrub").evaluate("scrub => { scrub.value = 0; scrub.dispatchEvent(new Event('input')); }")
-    assert "round 0 of" in page.inner_text("#round")
+    assert "round 0 of" in page.inner_text("#round"), "a game begins at its beginning"
     page.click("#step")
     assert "round 1 of" in page.inner_text("#round")
     assert page.locator("#maps canvas").get_attribute("aria-label").startswith("Map for once:")
@@ -45,6 +47,30 @@ def test_a_visitor_watches_a_game_round_by_round(visit) -> None:
     assert page.locator("#maps canvas").evaluate("canvas => canvas.toDataURL()") != before
     page.click("#back")
     assert "of" in page.inner_text("#round")
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+def test_rounds_in_which_nothing_changes_are_skipped() -> None:
+    """In rounds 2 and 3 the second agent looks again at what the first one holds; in round 4 it gets another one."""
+    script = f"""
+    import {{ Game }} from "{static_folder() / "game.mjs"}";
+    const seen = {{ step: [1, 1, 2, 3, 4], agent: [0, 1, 1, 1, 1], resource: [0, 0, 0, 0, 1] }};
+    const steps = {{ ...seen, outcome: [0, 4, 4, 4, 0] }};
+    const game = new Game({{ holder: new Int32Array([0, 1]), rows: 5, offer: [], ...steps }}, 2);
+    console.log(JSON.stringify([game.changes, game.round]));
+    """
+    ran = subprocess.run(["node", "--input-type=module", "-e", script], capture_output=True, text=True, check=True)
+    assert json.loads(ran.stdout) == [[1, 4], 0]
+
+
+@pytest.mark.parametrize("visit", [{"viewport": {"width": 1280, "height": 900}}], indirect=True)
+def test_the_bar_of_the_rounds_is_in_sight(visit) -> None:
+    page = visit.open(NIGHT)
+    box = page.locator("#player").bounding_box()
+    assert box["y"] >= 0
+    assert box["y"] + box["height"] <= 900
+    # One cannot look at a round without the map beside it.
+    assert page.locator("#maps canvas").bounding_box()["y"] < 450
 
 
 def test_settings_move_the_game_and_the_address_tells_them(visit) -> None:
@@ -90,7 +116,7 @@ def test_loss_against_epsilon_is_drawn_point_by_point_as_it_is_computed(visit) -
 
 
 def test_a_crowd_is_drawn_round_by_round(visit) -> None:
-    page = visit.open("#agents=3000&method=noise")
+    page = visit.open("#agents=3000&method=noise&round=-1")
     assert "Computed for scenes of at most" in page.inner_text("#frontier-note")
     seen = set()
     for _ in range(3):

@@ -12,11 +12,13 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from numpy.typing import ArrayLike
 
 from palmatch.cli import options, show
 from palmatch.cli.inputs import BudgetOptions, ProblemOptions, read_inputs
 from palmatch.data import city
 from palmatch.data.files import write_rows
+from palmatch.data.geojson import read_streets
 from palmatch.domains import mobility
 from palmatch.domains.mobility import read_points
 from palmatch.errors import InputError
@@ -31,8 +33,18 @@ from palmatch.studies.limit import CONFIDENCE, LIMIT
 
 _METHODS = ",".join(COMPARED)
 
-# The methods whose rounds are worth watching step by step.
-_WATCHED = ("once", "palma", "published", "noise", "alma")
+# The methods of the demo: each kind of privacy, the paper's own, and both ends. Rounds of some are worth watching.
+_SHOWN = (
+    "hungarian",
+    "hungarian-once",
+    "once",
+    "palma",
+    "published",
+    "hungarian-region",
+    "hungarian-geo",
+    "random",
+)
+_WATCHED = ("once", "palma", "published")
 
 _PRIVATE = ["rows", "fairness", "problem.notes", "problem.seed"]
 
@@ -47,6 +59,7 @@ def compare(
     areas: str = "3",
     runs: int = 32,
     page: Path | None = None,
+    streets: Path | None = None,
     chosen: ProblemOptions,
     budget: BudgetOptions,
     data_seed: options.Natural = 0,
@@ -67,6 +80,8 @@ def compare(
     page:
         A folder for figures: losses and how evenly all are served (report.html), or, with several ε, loss over ε
         (frontier.png).
+    streets:
+        Street lines (GeoJSON) to draw under the map of --page.
 
     Examples
     --------
@@ -84,7 +99,10 @@ def compare(
     """
     names, budgets = named_methods(methods), options.numbers(epsilon, "--epsilon")
     sizes = chosen.sizes(edge, areas)
-    show.check_outputs([agents, resources, *chosen.files], json=json)
+    show.check_outputs([agents, resources, streets, *chosen.files], json=json)
+    if streets is not None and (page is None or chosen.domain != "mobility" or len(budgets) > 1):
+        raise InputError("--streets goes with --page, one ε and --domain mobility: it is drawn under the map.")
+    lines = [] if streets is None else read_streets(streets)
     if page is not None:
         if len(sizes) > 1:
             raise InputError(f"Expected one size for --page, got {len(sizes)}; name one, or leave --page out.")
@@ -110,7 +128,7 @@ def compare(
     where = " and ".join(path.name for path in (agents, resources) if path is not None)
     where = where or f"A synthetic {'city' if chosen.domain == 'mobility' else 'conference'}"
     if page is not None:
-        _write_page(page, results[0], where, settings, seed)
+        _write_page(page, results[0], where, settings, seed, lines)
     if show.write_json(json, figures(results, seed)):
         _print_summary(results, where, settings, seed)
         if page is not None:
@@ -129,7 +147,9 @@ def named_methods(text: str) -> list[str]:
     return names
 
 
-def _write_page(folder: Path, result: Comparison, where: str, settings: Settings, seed: int | None) -> None:
+def _write_page(
+    folder: Path, result: Comparison, where: str, settings: Settings, seed: int | None, streets: Sequence[ArrayLike]
+) -> None:
     # Drawing takes a second before anything else needs it.
     if len(result.epsilons) > 1:
         from palmatch.report.figures import frontier_figure
@@ -149,6 +169,7 @@ def _write_page(folder: Path, result: Comparison, where: str, settings: Settings
         seed=seed,
         command=shlex.join(["palmatch", *sys.argv[1:]]),
         notes=[show.FROM_THE_TRUTH],
+        streets=streets,
     )
 
 
@@ -229,7 +250,7 @@ def explain_rows(results: Sequence[Comparison]) -> None:
     Notes
     -----
     loss:
-        Loss is against the full-information optimum; ± is the standard deviation over runs.
+        Loss is against the full-information optimum; ± is the standard deviation over runs, rounds are their mean.
     geo:
         Methods with geo in their name: ε holds for two places half an edge apart and grows with the distance
         (geo-indistinguishability); it does not compare with the ε of the others.
@@ -341,7 +362,7 @@ def demo(
         Workspace(mobility.problem(agents, vehicles, edge=edge)),
         Settings(epsilon=epsilon, delta=delta),
     )
-    names = [*([LIMIT] if limit else []), *METHODS]
+    names = [*([LIMIT] if limit else []), *_SHOWN]
     command = "palmatch demo" + ("" if seed is None else f" --seed {seed}")
     with show.progress_bar("demo") as progress:
         result = compare_methods(
@@ -369,5 +390,5 @@ def demo(
         show.say(f"The files are {files['agents']} and {files['vehicles']}. Match them yourself:")
         show.say(f"  palmatch match {files['agents']} {files['vehicles']} --out pairs.csv")
         show.say(f"Open {page} to see which agent got which vehicle.")
-        show.say("Play it round by round, or be an agent yourself, in the browser at http://127.0.0.1:8765/ after")
+        show.say("Play it round by round, or be an agent yourself, in the browser at http://127.0.0.1:8770/ after")
         show.say(f"  palmatch explore {files['agents']} {files['vehicles']}")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import webbrowser
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from palmatch.cli import options, show
+from palmatch.data.geojson import read_streets
 from palmatch.domains.mobility import metres_of, middle_of, read_points
 from palmatch.errors import InputError
 
@@ -20,8 +22,9 @@ def explore(
     *,
     trips: Path | None = None,
     at: str | None = None,
+    streets: Path | None = None,
     host: str = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535)] = 8765,
+    port: Annotated[int, typer.Option(min=0, max=65535)] = 8770,
     allow_plain: bool = False,
     no_open: bool = False,
     hub: str | None = None,
@@ -38,6 +41,8 @@ def explore(
         Taxi trips with coordinates instead.
     at:
         Which half minute of --trips; its first complete one unless given.
+    streets:
+        Street lines (GeoJSON) to draw under agents and vehicles.
     host:
         The address to listen on.
     port:
@@ -53,7 +58,7 @@ def explore(
     --------
     Example: palmatch explore
 
-    Example: palmatch explore agents.csv vehicles.csv --no-open --port 8765
+    Example: palmatch explore agents.csv vehicles.csv --no-open --port 8770
 
     Example: palmatch explore --trips trips.csv --at "2016-01-15 08:00"
     """
@@ -77,6 +82,8 @@ def explore(
         agent_points, cars = read_points(agents, role="agents"), read_points(vehicles, role="resources")
         metres_of(agent_points, *middle_of(cars))
         source = Source(agent_points, cars, f"{agents.name} and {vehicles.name}")
+    if streets is not None:
+        source = replace(source, streets=tuple(read_streets(streets)))
     scenes = Scenes(source)
 
     async def serve() -> None:

@@ -63,11 +63,17 @@ from palmatch.studies.limit import LIMIT
 _LARGEST_MAP, _SMALLEST_MAP = (4.6, 7.2), (3.1, 1.6)  # inches: width, height
 _ROW = 0.42  # inches for one method among the bars
 _CROWDED = 1500  # regions beyond which their representatives are not drawn
+_LONGEST = 16  # pairs that stand out, at most
 
 
 @styled
 def match_map(
-    problem: Problem, matching: Matching | None, *, outline: ArrayLike | None = None, name: str = ""
+    problem: Problem,
+    matching: Matching | None,
+    *,
+    outline: ArrayLike | None = None,
+    streets: Sequence[ArrayLike] = (),
+    name: str = "",
 ) -> Figure:
     """Draw the regions on a map, north up, with the matched pairs; without a matching, with all agents and vehicles.
 
@@ -75,6 +81,8 @@ def match_map(
     ----------
     outline:
         (latitude, longitude) of the corners of a shore or border to draw beneath.
+    streets:
+        (latitude, longitude) along each street, to draw beneath as well.
     name:
         What is shown, where there is no matching.
     """
@@ -103,6 +111,10 @@ def match_map(
     if len(seen.shore):
         land = PolyCollection([seen.shore], facecolors=LAND, edgecolors=SHORE, linewidths=0.8, zorder=1)
         axes.add_collection(land)
+    city = problem.domain
+    assert isinstance(city, City)
+    ways = [city.metres(*np.asarray(street, dtype=np.float64).T) / 1000 - origin for street in streets]
+    axes.add_collection(LineCollection(ways, colors=SHORE, linewidths=0.5, zorder=2.5))
     squares = PolyCollection(list(seen.corners), facecolors=REGION, edgecolors=REGION_EDGE, linewidths=0.7, zorder=2)
     squares.set_alpha(0.85)
     axes.add_collection(squares)
@@ -154,23 +166,33 @@ def _pairs_in_words(agents: int, without: int, ways: FloatArray) -> str:
     gone = f"; {without:,} go without" if without else ""
     if len(ways) == 1:
         return f"{count}; the vehicle is {ways[0]:.2g} km away{gone}"
-    return f"{count}; half of the vehicles within {np.median(ways):.2g} km, the farthest {ways.max():.2g} km away{gone}"
+    far = f"half of the vehicles within {np.median(ways):.2g} km, the farthest {ways.max():.2g} km away"
+    return f"{count}; {far}{gone}; the longest ways in bold"
 
 
 def _draw_pairs(axes: Axes, agents: FloatArray, vehicles: FloatArray, resource_of: IntArray) -> None:
+    """Draw each pair as a line with its ends; the longest stand out, so that each can be followed."""
     matched = resource_of >= 0
-    # The more pairs, the lighter each of them, so that long distances stay visible among many.
-    weight = float(np.clip((200 / max(1, len(agents))) ** 0.5, 0.12, 1.0))
-    ways = np.stack((agents[matched], vehicles[resource_of[matched]]), axis=1)
-    axes.add_collection(
-        LineCollection(list(ways), colors=INK, linewidths=0.3 + 0.4 * weight, alpha=0.18 + 0.4 * weight, zorder=4)
-    )
-    size = 0.9 + 3.3 * weight
-    rim = 0.4 if weight > 0.5 else 0.0
-    solid = 0.5 + 0.5 * weight
-    axes.plot(*vehicles.T, ls="", marker="o", ms=size, color=RESOURCE, mec="white", mew=rim, alpha=solid, zorder=5)
-    axes.plot(*agents[matched].T, ls="", marker="o", ms=size, color=AGENT, mec="white", mew=rim, alpha=solid, zorder=6)
-    axes.plot(*agents[~matched].T, ls="", marker="x", ms=size + 0.8, mew=0.2 + 1.1 * weight, color=ALARM, zorder=7)
+    pairs = np.stack((agents[matched], vehicles[resource_of[matched]]), axis=1)
+    ways = _ways(agents, vehicles, resource_of)
+    longest = np.zeros(len(ways), dtype=bool)
+    longest[np.argsort(-ways, kind="stable")[: min(_LONGEST, -(-len(ways) // 10))]] = True
+    # The more pairs, the lighter those that are short.
+    weight = float(np.clip((100 / max(1, len(agents))) ** 0.5, 0.12, 1.0))
+    unused = np.setdiff1d(np.arange(len(vehicles)), resource_of[matched])
+    for shown, width, alpha, size, order in (
+        (~longest, 0.3 + 0.4 * weight, 0.25 + 0.3 * weight, 0.8 + 1.6 * weight, 4),
+        (longest, 1.1, 0.95, 4.2, 6),
+    ):
+        lines = LineCollection(list(pairs[shown]), colors=INK, linewidths=width, alpha=alpha, zorder=order)
+        axes.add_collection(lines)
+        for end, colour in ((0, AGENT), (1, RESOURCE)):
+            rim = 0.5 if shown is longest else 0.0
+            axes.plot(
+                *pairs[shown, end].T, ls="", marker="o", ms=size, color=colour, mec="white", mew=rim, zorder=order + 1
+            )
+    axes.plot(*vehicles[unused].T, ls="", marker="o", ms=0.8 + 1.6 * weight, color=RESOURCE, alpha=0.4, zorder=3.5)
+    axes.plot(*agents[~matched].T, ls="", marker="x", ms=3 + weight, mew=0.4 + weight, color=ALARM, zorder=8)
 
 
 @styled

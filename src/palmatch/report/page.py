@@ -103,6 +103,7 @@ def write_report(
     command: str,
     headline: str = "published",
     outline: ArrayLike | None = None,
+    streets: Sequence[ArrayLike] = (),
     traces: Mapping[str, Matching] | None = None,
     notes: Sequence[str] = (),
 ) -> list[Path]:
@@ -118,6 +119,8 @@ def write_report(
         What to type to get the same page again.
     outline:
         (latitude, longitude) of a shore or border for the map.
+    streets:
+        (latitude, longitude) along each street, for the map.
     traces:
         Recorded matchings by method, for the figure of how fast agents are served.
     notes:
@@ -137,9 +140,9 @@ def write_report(
     guarantee, words = first[headline].guarantee, words_of(problem)
     shown: dict[str, Figure] = {}
     if isinstance(problem.domain, City):
-        shown["map"] = figures.match_map(problem, first[headline], outline=outline)
+        shown["map"] = figures.match_map(problem, first[headline], outline=outline, streets=streets)
         if "hungarian" in first and headline != "hungarian":
-            shown["map-optimum"] = figures.match_map(problem, first["hungarian"], outline=outline)
+            shown["map-optimum"] = figures.match_map(problem, first["hungarian"], outline=outline, streets=streets)
     shown["loss"] = figures.loss_bars(comparison.rows)
     shown["served"] = figures.served_curves(both, words)
     spending, spent = next((name for name in (headline, "published") if _spent_unequally(runs.get(name, ()))), ""), ""
@@ -196,4 +199,5 @@ def _spent_unequally(runs: Sequence[Run]) -> bool:
         return False
     guarantee, spent = runs[0].matching.guarantee, all_epsilons(runs)
     inside = guarantee.notion == "PLDP" and bool(np.isfinite(spent).all())
-    return inside and bool((spent > 0).any() and (spent != guarantee.epsilon).any())
+    # Two values, such as nothing and everything, make no picture.
+    return inside and len(np.unique(spent)) > 2

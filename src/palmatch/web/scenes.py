@@ -130,6 +130,7 @@ class Source:
     agents: Points | None = None
     vehicles: Points | None = None
     name: str = "the synthetic city"
+    streets: tuple[FloatArray, ...] = ()
 
     @classmethod
     def of_trips(cls, path: Path, at: datetime | None) -> Source:
@@ -228,6 +229,7 @@ class Scenes:
             "vehicle_ids": problem.resource_ids if given else [],
             "region": problem.region_index.tolist(),
             "squares": [_square(domain, region) for region in problem.regions],
+            "streets": [street.round(6).tolist() for street in self.source.streets],
             "outline": city.outline().round(6).tolist() if not (given or choice.agents) else [],
         }
 

@@ -128,7 +128,18 @@ class Explorer:
         """Return the application."""
         return Starlette(routes=self.routes(), middleware=self.middleware())
 
+    def _started(self) -> ProcessPoolExecutor:
+        """Return the process in the background, started where there is none yet."""
+        if self._background is None:
+            self._background = ProcessPoolExecutor(
+                1, mp_context=get_context("spawn"), initializer=_begin, initargs=(self.scenes.source,)
+            )
+            self._worker = self._background.submit(os.getpid)
+        return self._background
+
     async def _page(self, request: Request) -> Response:
+        # What the chart needs takes seconds to load: it begins with the page.
+        self._started()
         own = request.url.replace(scheme="wss" if request.url.scheme == "https" else "ws")
         sockets = [str(own), *([] if self.hub is None else [self.hub])]
         headers = HEADERS | {"Content-Security-Policy": policy(*sockets)}
@@ -145,12 +156,7 @@ class Explorer:
 
     async def _losses(self, request: Request) -> Response:
         """Compute a point of the chart in a process of its own, so that games are not slowed by it."""
-        if self._background is None:
-            self._background = ProcessPoolExecutor(
-                1, mp_context=get_context("spawn"), initializer=_begin, initargs=(self.scenes.source,)
-            )
-            self._worker = self._background.submit(os.getpid)
-        loop, background = asyncio.get_running_loop(), self._background
+        loop, background = asyncio.get_running_loop(), self._started()
         async with self._one_chart:
             # A visitor that has moved on waits for other points, which are not to wait for these.
             if await request.is_disconnected():

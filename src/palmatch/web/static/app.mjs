@@ -74,8 +74,8 @@ function listen() {
   }
   at("again").addEventListener("click", () => change({ seed: state.seed + 1 }));
   at("play").addEventListener("click", () => (playing ? stop() : start()));
-  at("step").addEventListener("click", () => show(currentRound() + 1));
-  at("back").addEventListener("click", () => show(currentRound() - 1));
+  at("step").addEventListener("click", () => show(nextChange(currentRound())));
+  at("back").addEventListener("click", () => show(lastChange(currentRound())));
   at("scrub").addEventListener("input", () => show(Number(at("scrub").value)));
   at("zoom-in").addEventListener("click", () => refocus(views[0].canvas, (canvas) => canvas.zoom(1.6)));
   at("zoom-out").addEventListener("click", () => refocus(views[0].canvas, (canvas) => canvas.zoom(1 / 1.6)));
@@ -100,7 +100,7 @@ function listen() {
 
 function change(part) {
   stop();
-  state = { ...state, ...part, round: -1 };
+  state = { ...state, ...part, round: 0 };
   load();
 }
 
@@ -127,7 +127,8 @@ async function load() {
     at("status").textContent = `${whole(map.agents.length)} agents, ${whole(map.vehicles.length)} vehicles, ${whole(map.squares.length)} squares.`;
     computeLosses(number);
     focus = views[0].canvas.focus;
-    show(state.round >= 0 ? state.round : longest() + 1);
+    // A game begins at its beginning; what a centre computes has no rounds, and is shown at once.
+    show(state.round >= 0 && longest() > 0 ? state.round : longest() + 1);
   } catch (error) {
     if (number !== asked) return;
     at("status").className = "error";
@@ -242,6 +243,9 @@ function showFigures() {
 
 const longest = () => Math.max(0, ...views.map(({ game }) => game.last));
 const currentRound = () => (state.round < 0 ? longest() + 1 : state.round);
+// Rounds in which nothing changes are not worth a look: the next one of any map in which something does.
+const nextChange = (round) => Math.min(longest() + 1, ...views.map(({ game }) => game.changes.find((one) => one > round) ?? longest() + 1));
+const lastChange = (round) => Math.max(0, ...views.map(({ game }) => game.changes.findLast((one) => one < round) ?? 0));
 
 function show(round) {
   const end = longest() + 1;
@@ -285,14 +289,17 @@ function start() {
   at("play").textContent = "Pause";
   at("play").setAttribute("aria-pressed", "true");
   // A game takes some twelve seconds: where there are very many rounds, several at a time.
-  const pause = Math.max(50, Math.min(400, 12000 / (longest() + 1)));
-  const stride = Math.max(1, Math.ceil(longest() / 240));
+  const frames = new Set(views.flatMap(({ game }) => game.changes)).size + 1;
+  const pause = Math.max(50, Math.min(400, 12000 / frames));
+  const stride = Math.max(1, Math.ceil(frames / 240));
   let last = performance.now();
   const frame = (now) => {
     if (!playing) return;
     if (now - last >= pause) {
       last = now;
-      show(currentRound() + stride);
+      let round = currentRound();
+      for (let step = 0; step < stride; step++) round = nextChange(round);
+      show(round);
       if (currentRound() > longest()) return stop();
     }
     playing = requestAnimationFrame(frame);

@@ -13,6 +13,7 @@ export class Game {
     this.last = played.rows ? played.step[played.rows - 1] : 0;
     this.starts = this.startsOfRounds();
     this.clear();
+    this.changes = this.changedRounds();
   }
 
   startsOfRounds() {
@@ -20,6 +21,21 @@ export class Game {
     for (let row = this.rows - 1; row >= 0; row--) starts[this.step[row]] = row;
     for (let round = this.last; round >= 0; round--) starts[round] = Math.min(starts[round], starts[round + 1]);
     return starts;
+  }
+
+  /** The rounds after which an agent is about something else than before, in ascending order. */
+  changedRounds() {
+    const changes = [];
+    let before = this.about.slice();
+    while (this.round < this.last) {
+      const holders = this.holderOf.slice();
+      this.forward();
+      const moved = this.about.some((about, agent) => about !== before[agent]) || this.holderOf.some((holder, vehicle) => holder !== holders[vehicle]);
+      if (moved) changes.push(this.round);
+      before = this.about.slice();
+    }
+    this.clear();
+    return changes;
   }
 
   clear() {

@@ -79,7 +79,9 @@ export class MapCanvas {
   /** Match the canvas to its size on the page; positions are computed once here and not in every frame. */
   fit() {
     const ratio = window.devicePixelRatio || 1;
-    const width = this.canvas.clientWidth || 600, height = Math.round(width * 1.15);
+    const width = this.canvas.clientWidth || 600;
+    // The map and the bar above it fit one screen.
+    const height = Math.round(Math.min(width * 1.15, Math.max(380, window.innerHeight - 300)));
     this.canvas.width = Math.round(width * ratio);
     this.canvas.height = Math.round(height * ratio);
     this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -115,8 +117,16 @@ export class MapCanvas {
       context.fillStyle = colour("panel");
       context.fill();
     }
-    context.strokeStyle = colour("square");
+    context.strokeStyle = colour("line");
     context.lineWidth = 1;
+    context.beginPath();
+    for (const street of this.map.streets) {
+      street.forEach(([latitude, longitude], number) => {
+        context[number ? "lineTo" : "moveTo"](this.view.x(longitude), this.view.y(latitude));
+      });
+    }
+    context.stroke();
+    context.strokeStyle = colour("square");
     for (const { low, high } of this.map.squares) {
       const [x, y] = [this.view.x(low[1]), this.view.y(high[0])];
       context.strokeRect(x, y, this.view.x(high[1]) - x, this.view.y(low[0]) - y);

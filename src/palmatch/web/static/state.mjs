@@ -1,6 +1,7 @@
-// What a visitor has chosen, as one plain object; the address of the page always says all of it.
+// What a visitor has chosen, as one plain object; the address of the page always says all of it. A round of -1 is the
+// result.
 
-export const START = { method: "once", against: "", epsilon: 1, edge: 1000, vehicles: 1, hour: 8, agents: 0, seed: 1, round: -1 };
+export const START = { method: "once", against: "", epsilon: 1, edge: 1000, vehicles: 1, hour: 8, agents: 0, seed: 1, round: 0 };
 
 export function fromAddress(hash) {
   const state = { ...START };
