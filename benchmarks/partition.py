@@ -13,11 +13,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
+import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -57,10 +59,28 @@ def peaks(process: int) -> dict[int, float]:
     return found
 
 
-def measured(words: list[str], folder: Path) -> tuple[float, dict[int, float], dict[str, Any]]:
-    """Run the command; return seconds, peak memory of each process in GB, and its figures."""
+class Run(NamedTuple):
+    """What a command took: seconds, processor time of all its processes, the peak memory of each in GB, its figures."""
+
+    seconds: float
+    processor: float
+    peaks: list[float]
+    figures: dict[str, Any]
+
+    def line(self, agents: int) -> str:
+        """Return what it took in one line."""
+        welfare = self.figures.get("welfare")
+        return (
+            f"{self.seconds:.1f} s, {1e6 * self.seconds / agents:.2f} µs an agent ({self.processor:.1f} s of processor "
+            f"time), peaks of {', '.join(f'{peak:.2f}' for peak in self.peaks)} GB, {self.figures['matched']:,} matched"
+            + ("" if welfare is None else f", welfare {welfare / agents:.5f} an agent")
+        )
+
+
+def measured(words: list[str], folder: Path) -> Run:
+    """Run the command."""
     figures, seen = folder / "figures.json", dict[int, float]()
-    began = time.perf_counter()
+    began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [sys.executable, "-m", "palmatch", "match", *words, "--json", str(figures)]
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL) as running:
         while running.poll() is None:
@@ -69,7 +89,9 @@ def measured(words: list[str], folder: Path) -> tuple[float, dict[int, float], d
             time.sleep(0.05)
     if running.returncode:
         sys.exit(running.returncode)
-    return time.perf_counter() - began, seen, json.loads(figures.read_text())
+    took, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Run(took, processor, sorted(seen.values(), reverse=True), json.loads(figures.read_text()))
 
 
 def main() -> None:
@@ -90,22 +112,16 @@ def main() -> None:
     out = folder / f"pairs-{os.getpid()}"
     tiles = ["agents", "vehicles", *common, *where, "--out", out.name]
     scored = chosen.whole or chosen.score
-    took, seen, told = measured([*tiles, *(["--score"] if scored else [])], folder)
-    memory = ", ".join(f"{peak:.2f}" for peak in sorted(seen.values(), reverse=True))
-    welfare = f", welfare {told['welfare'] / chosen.agents:.5f} an agent" if scored else ""
-    each = 1e6 * took / chosen.agents
-    print(f"{told['tiles']} tiles: {took:.1f} s, {each:.2f} µs an agent, {told['matched']:,} matched{welfare}")
-    print(f"peaks of {memory} GB")
+    told = measured([*tiles, *(["--score"] if scored else [])], folder)
+    print(f"{told.figures['tiles']} tiles: {told.line(chosen.agents)}", flush=True)
+    shutil.rmtree(out)
     if chosen.whole:
         for side in ("agents", "vehicles"):
             if not (folder / f"{side}.parquet").exists():
                 pl.scan_parquet(folder / side / "*.parquet").sink_parquet(folder / f"{side}.parquet")
-        took, seen, whole = measured(["agents.parquet", "vehicles.parquet", *common, "--out", "whole.parquet"], folder)
-        print(
-            f"whole: {took:.1f} s, {1e6 * took / chosen.agents:.2f} µs an agent, peak of {max(seen.values()):.2f} GB, "
-            f"welfare {whole['welfare'] / chosen.agents:.5f} an agent"
-        )
-        lost = 100 * (1 - told["welfare"] / whole["welfare"])
+        whole = measured(["agents.parquet", "vehicles.parquet", *common, "--out", "whole.parquet"], folder)
+        print(f"whole: {whole.line(chosen.agents)}")
+        lost = 100 * (1 - told.figures["welfare"] / whole.figures["welfare"])
         print(f"tiles lose {lost:.3f} % of the whole's welfare, at the same ε")
 
 

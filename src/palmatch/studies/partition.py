@@ -63,7 +63,7 @@ SHIFTS = (0.0, 0.5, 0.25)
 _KEYS_AT_ONCE = 4_000_000
 
 # Ids by which each tile tells where the parts of the result begin, and rows of a part.
-_SAMPLE, _PART_ROWS = 64, 2_000_000
+_SAMPLE, _PART_ROWS = 64, 4_000_000
 
 Tile: TypeAlias = tuple[int, int]
 Progress: TypeAlias = Callable[[str, int, int], None]
@@ -158,11 +158,23 @@ class Counted(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Rows of one tile in a file of dealt rows."""
+    """Rows of one tile in a file of dealt rows, whose ids have up to `width` bytes."""
 
     path: Path
+    width: int
     first: int
     rows: int
+
+    def read(self) -> NDArray[np.void]:
+        """Return the rows: of very many files a few rows each, which plain records are quickest for."""
+        kind = _record(self.path.name.startswith("agents"), self.width)
+        return np.fromfile(self.path, kind, self.rows, offset=self.first * kind.itemsize)
+
+
+def _record(of_agent: bool, width: int) -> np.dtype[np.void]:
+    """Return the type of a dealt row."""
+    fields = [("id", f"S{width}"), ("east", "f8"), ("north", "f8"), ("column", "i8"), ("row", "i8"), ("units", "i8")]
+    return np.dtype([*fields, ("spot", "i8"), ("epsilon", "f8")] if of_agent else fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,7 +396,7 @@ def count_chunk(chunk: Chunk, edge: float, origin: tuple[float, float]) -> Count
     sphere = np.array(
         [part.sum() for part in (np.cos(north) * np.cos(east), np.cos(north) * np.sin(east), np.sin(north))]
     )
-    numbers = all(name.isascii() and name.isdigit() and len(name) <= 18 for name in points.ids)
+    numbers = bool(pl.Series(points.ids, dtype=pl.String).str.contains("^[0-9]{1,18}$").all())
     return Counted(found, counts, sphere, numbers, points.units is not None)
 
 
@@ -445,72 +457,68 @@ def _dealt(run: _Runner, partition: Partition, chunks: Sequence[Chunk]) -> dict[
     role = chunks[0].role
     # Positions of agents are private, those of resources public.
     folder = make_folder(partition.folder / ("do-not-publish" if role == "agents" else "dealt"))
-    names = [folder / f"{role}-{number:05}.arrow" for number in range(len(chunks))]
+    names = [folder / f"{role}-{number:05}.rows" for number in range(len(chunks))]
     found: dict[Tile, list[Piece]] = {}
-    indices = run("dealing", deal_chunk, [(partition, *one) for one in zip(chunks, names, strict=True)])
-    for name, index in zip(names, indices, strict=True):
-        for tile, first, rows in index:
-            found.setdefault(tile, []).append(Piece(name, first, rows))
+    dealt = run("dealing", deal_chunk, [(partition, *one) for one in zip(chunks, names, strict=True)])
+    for index in dealt:
+        for tile, piece in index:
+            found.setdefault(tile, []).append(piece)
+    widths = [index[0][1].width for index in dealt]
+    files = [Piece(name, width, 0, one.rows) for name, width, one in zip(names, widths, chunks, strict=True)]
     total = sum(chunk.rows for chunk in chunks)
     parts = -(-total // _KEYS_AT_ONCE)
-    for doubt in run("ids", check_keys, [(names, part, parts, role) for part in range(parts)]):
+    for doubt in run("ids", check_keys, [(files, part, parts) for part in range(parts)]):
         if doubt is not None:
             raise InputError(doubt)
     return found
 
 
-def deal_chunk(partition: Partition, chunk: Chunk, target: Path) -> list[tuple[Tile, int, int]]:
-    """Write rows tile by tile, and return each tile with its first row and how many there are."""
+def deal_chunk(partition: Partition, chunk: Chunk, target: Path) -> list[tuple[Tile, Piece]]:
+    """Write rows tile by tile, and their keys; return where the rows of each tile are."""
     points = read_chunk(chunk)
     squares = squares_of(points.latitude, points.longitude, partition.edge, partition.origin)
-    places = metres_of(points, *partition.middle)
     whole = squares.astype(np.int64)
-    columns: dict[str, Any] = {
-        "id": pl.Series(points.ids, dtype=pl.String),
-        "east": places[:, 0],
-        "north": places[:, 1],
-        "column": whole[:, 0],
-        "row": whole[:, 1],
-    }
-    if chunk.role == "agents":
-        edges = np.full(len(squares), partition.edge)
-        columns["spot"] = spots_of(
-            points.latitude, points.longitude, squares, edges, partition.spacing, partition.origin
-        )
-        columns["epsilon"] = np.full(len(squares), np.nan) if points.epsilon is None else points.epsilon
-    given = given_or(points.units, partition.demand if chunk.role == "agents" else partition.capacity)
-    units = np.ones(len(squares)) if given is None else np.broadcast_to(np.asarray(given, dtype=float), len(squares))
-    columns["units"] = np.where(np.isnan(units), 1.0, units).astype(np.int64)
     tiles = partition.tiles_of(0, whole)
     order = np.lexsort((tiles[:, 1], tiles[:, 0]))
-    packed = io.BytesIO()
-    pl.DataFrame(columns)[order].write_ipc(packed)
-    write_atomic(target, packed.getvalue(), private=True)
-    keys = io.BytesIO()
-    np.save(keys, np.sort(keys_of(points.ids)))
-    write_atomic(target.with_suffix(".npy"), keys.getvalue())
+    ids = np.array(pl.Series(points.ids, dtype=pl.String).cast(pl.Binary).to_list())
+    if (np.char.str_len(ids) < pl.Series(points.ids).str.len_bytes().to_numpy()).any():
+        raise InputError(f"{points.source}: found an id that ends with a NUL character, expected text; rename it.")
+    rows = np.empty(len(ids), dtype=_record(chunk.role == "agents", ids.dtype.itemsize))
+    rows["id"], rows["column"], rows["row"] = ids[order], *whole[order].T
+    rows["east"], rows["north"] = metres_of(points, *partition.middle)[order].T
+    given = given_or(points.units, partition.demand if chunk.role == "agents" else partition.capacity)
+    units = np.ones(len(ids)) if given is None else np.broadcast_to(np.asarray(given, dtype=float), len(ids))
+    rows["units"] = np.where(np.isnan(units), 1.0, units)[order]
+    if chunk.role == "agents":
+        edges, grid = np.full(len(ids), partition.edge), (partition.spacing, partition.origin)
+        rows["spot"] = spots_of(points.latitude, points.longitude, squares, edges, *grid)[order]
+        rows["epsilon"] = np.nan if points.epsilon is None else points.epsilon[order]
+    write_atomic(target, rows.tobytes(), private=True)
+    write_atomic(target.with_suffix(".keys"), np.sort(keys_of(points.ids)).tobytes())
     different, firsts, sizes = np.unique(tiles[order], axis=0, return_index=True, return_counts=True)
     index = zip(different.tolist(), firsts.tolist(), sizes.tolist(), strict=True)
-    return [((column, row), first, rows) for (column, row), first, rows in index]
+    return [((tile[0], tile[1]), Piece(target, ids.dtype.itemsize, first, size)) for tile, first, size in index]
 
 
-def check_keys(files: Sequence[Path], part: int, parts: int, role: str) -> str | None:
+def check_keys(files: Sequence[Piece], part: int, parts: int) -> str | None:
     """Say which two ids have one key, among the keys of one part of all numbers: their draws would be the same."""
-    low, high = (np.uint64((number << 64) // parts - (number == parts)) for number in (part, part + 1))
+    low, high = (np.uint64(min((number << 64) // parts, 2**64 - 1)) for number in (part, part + 1))
     found = []
     for file in files:
-        keys = np.load(file.with_suffix(".npy"), mmap_mode="r")
-        found.append(np.array(keys[np.searchsorted(keys, low) : np.searchsorted(keys, high)]))
+        keys = np.memmap(file.path.with_suffix(".keys"), np.uint64, "r")
+        last = len(keys) if part + 1 == parts else np.searchsorted(keys, high)
+        found.append(np.array(keys[np.searchsorted(keys, low) : last]))
     ordered = np.sort(np.concatenate(found))
     again = ordered[1:][ordered[1:] == ordered[:-1]]
     if not len(again):
         return None
-    names = []
+    names: list[str] = []
     for file in files:
-        ids = pl.read_ipc(file, columns=["id"])["id"].to_list()
+        ids = _texts(file.read()["id"]).to_list()
         names += [ids[row] for row in np.flatnonzero(keys_of(ids) == again[0]).tolist()]
+    kind = files[0].path.name.partition("s-")[0]
     if names[0] == names[1]:
-        return f"The {role[:-1]} id {names[0]!r} occurs twice: give every {role[:-1]} an id of its own."
+        return f"The {kind} id {names[0]!r} occurs twice: give every {kind} an id of its own."
     return f"The ids {names[0]!r} and {names[1]!r} have the same hash and would share draws: rename one of them."
 
 
@@ -521,7 +529,16 @@ def _around(dealt: dict[Tile, list[Piece]], tile: Tile) -> list[Piece]:
 
 
 def _read_pieces(pieces: Sequence[Piece]) -> pl.DataFrame:
-    return pl.concat([pl.scan_ipc(one.path).slice(one.first, one.rows) for one in pieces]).collect()
+    widest = max(pieces, key=lambda one: one.width)
+    # Ids of all files as wide as those of the widest.
+    rows = np.concatenate([widest.read()[:0], *(one.read() for one in pieces)])
+    return pl.DataFrame(
+        {name: _texts(rows[name]) if name == "id" else rows[name].copy() for name in rows.dtype.names or ()}
+    )
+
+
+def _texts(ids: NDArray[Any]) -> pl.Series:
+    return pl.Series("id", ids.tolist(), dtype=pl.Binary).cast(pl.String)
 
 
 def _by_id(partition: Partition, rows: pl.DataFrame, role: str) -> pl.DataFrame:
