@@ -12,6 +12,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from live.conftest import MOSQUITTO
 from palmatch.cli import command_words, subcommand
 from running import run
 
@@ -128,3 +129,18 @@ def test_sumos_taxis_are_dispatched_by_every_method(
     assert table["mean"].is_between(0, table["90 %"]).all()
     assert (tmp_path / "waits.png").read_bytes().startswith(b"\x89PNG")
     assert "greedy" in capsys.readouterr().out
+
+
+def test_a_city_of_four_districts_plays_on_one_broker_and_on_four_hubs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    transports = ["mqtt", "hub"] if MOSQUITTO is not None else ["hub"]
+    script = EXAMPLES / "live" / "districts" / "districts.py"
+    words = [str(script), "--out", str(tmp_path), "--devices", "8", "--transport", ",".join(transports)]
+    monkeypatch.setattr("sys.argv", words)
+    runpy.run_path(str(script), run_name="__main__")
+    table = pl.read_csv(tmp_path / "districts.csv")
+    assert table["transport"].to_list() == [name for name in transports for _ in range(4)]
+    # As many vehicles as devices: every device is heard, charged and matched.
+    assert table["charged"].to_list() == table["matched"].to_list() == [8] * len(table)
+    assert "north" in capsys.readouterr().out

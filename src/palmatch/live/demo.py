@@ -61,7 +61,7 @@ _SPARE = 1.5
 _FILES, _FILES_OF_DEVICE = 200, 3
 
 Told = Callable[[str, int, int], None]
-_Join = Callable[[Literal["board", "issuer", "resource"]], Awaitable[Transport]]
+Join = Callable[[Literal["board", "issuer", "resource"]], Awaitable[Transport]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +144,7 @@ def play(plan: Plan, told: Told | None = None) -> Played:
 class Service:
     """One run: keys, hub, issuer, board and resources, and what the devices said."""
 
+    game = GAME
     # How many of the nearest resources count for an agent, and how many processes the devices are in.
     interest: int | None = None
     groups = 1
@@ -179,17 +180,12 @@ class Service:
     async def run(self) -> None:
         """Start everything, wait for the devices, and stop everything."""
         issuer = Issuer(self.work / "issuer.db", self.issuer_key)
-        issuer.register(key.public for key in self.members.values())
-        for name in self.agents.ids:
-            self.folder(name).mkdir(parents=True)
-        self.prepare(issuer)
         hub = Hub(self.trust, limits=Limits(packet=2**23))
         address = await hub.start(routes=[issuer.route()])
         token = address.replace("ws://", "http://").rsplit("/", 1)[0] + "/token"
         try:
             async with self._bus(hub, address) as (url, join):
-                await (await join("issuer")).publish(*issuer.announcement(GAME))
-                await self._play(url, token, issuer, join)
+                await self.play_game(url, token, issuer, join)
         finally:
             issuer.close()
             await hub.stop()
@@ -201,7 +197,7 @@ class Service:
         """Take note of what processes use: without devices, before the game, and after it."""
 
     @asynccontextmanager
-    async def _bus(self, hub: Hub, address: str) -> AsyncIterator[tuple[str, _Join]]:
+    async def _bus(self, hub: Hub, address: str) -> AsyncIterator[tuple[str, Join]]:
         """Have the hub or a Mosquitto carry the messages; yield its address, and how a party of the service joins."""
         names = tuple(self.gateway.certificates)
         if self.plan.transport == "hub":
@@ -225,7 +221,13 @@ class Service:
                 for transport in opened:
                     await transport.close()
 
-    async def _play(self, url: str, token: str, issuer: Issuer, join: _Join) -> None:
+    async def play_game(self, url: str, token: str, issuer: Issuer, join: Join) -> None:
+        """Play with devices that find bus and issuer at these addresses; the service's own parties `join` the bus."""
+        issuer.register(key.public for key in self.members.values())
+        for name in self.agents.ids:
+            self.folder(name).mkdir(parents=True)
+        self.prepare(issuer)
+        await (await join("issuer")).publish(*issuer.announcement(self.game))
         classes = (0.0, self.plan.epsilon)
         await Gateway(await join("resource"), self.trust, self.gateway, lambda _: None).start()
         journal = Journal(self.work / "board.db")
@@ -238,13 +240,13 @@ class Service:
             for number, group in enumerate(groups):
                 await group.start(self._part(url, token, number))
             await self._until(lambda: len(self._ready) == len(self.agents.ids), groups)
-            opening = self._opening(issuer.key(GAME), classes, tables)
+            opening = self._opening(issuer.key(self.game), classes, tables)
             # The last of them still subscribe.
             await asyncio.sleep(0.001 * len(self.agents.ids))
             self.pids |= {group.name: group.pid for group in groups}
             self.measure("before")
             settle()
-            result = await board.play(GAME, opening)
+            result = await board.play(self.game, opening)
             self.slots = max((head.sequence for head in result.bulletins), default=1)
             self.measure("after")
             await self._until(lambda: len(self.lines) == len(self.agents.ids), groups)
@@ -265,7 +267,7 @@ class Service:
             preparing=times.preparing + _SPARE * tables,
             slot=times.slot,
             slots=times.slots,
-            simulation=None if plan.seed is None else Simulation.of(plan.seed, GAME, self.agents.ids),
+            simulation=None if plan.seed is None else Simulation.of(plan.seed, self.game, self.agents.ids),
         )
 
     def folder(self, name: str) -> Path:
@@ -280,7 +282,9 @@ class Service:
             secret, folder = self.members[name].secret, str(self.folder(name))
             members.append(Member(name, secret, position, self.plan.epsilon, folder))
         plan = self.plan
-        return DevicesPart(url, token, self.trust, GAME, plan.seed, tuple(members), plan.faults, self.schedule.slot)
+        return DevicesPart(
+            url, token, self.trust, self.game, plan.seed, tuple(members), plan.faults, self.schedule.slot
+        )
 
     def _heard(self, line: dict[str, Any]) -> None:
         """Take note of what a device said: that it has its token, or how its game ended."""
