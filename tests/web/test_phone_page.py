@@ -64,7 +64,7 @@ class Town:
         told = run("live", *words, folder=self.folder)
         assert (told.returncode, told.stderr) == (0, ""), told.stderr
 
-    def phone(self, browser: Any, **changes: Any) -> Any:
+    def phone(self, browser: Any, cut: list[Any] | None = None, **changes: Any) -> Any:
         """A phone whose key the operator has listed, on the page; what went wrong there fails the test."""
         context = browser.new_context(**PHONE | changes)
         self.parties.callback(context.close)
@@ -76,6 +76,8 @@ class Town:
             page.asked.append(socket.url)
             socket.on("close", lambda _: page.wrong.append("the connection was closed"))
 
+        if cut is not None:
+            page.route_web_socket("**/bus", lambda route: cut.append((route, route.connect_to_server())))
         page.on("console", lambda said: page.wrong.append(said.text) if said.type == "error" else None)
         page.on("pageerror", lambda error: page.wrong.append(str(error)))
         page.on("request", lambda asked: page.asked.append(asked.url))
@@ -171,6 +173,40 @@ def test_resources_that_are_certified_for_no_hand_over_get_no_place_of_a_phone(
     assert f"To {code[1]} alone: a reservation code, not your position." in page.inner_text("#revealed")
     page.screenshot(path=tmp_path / "phone-dark.png", full_page=True)
     assert page.wrong == []
+
+
+def test_a_phone_that_is_cut_off_in_a_game_connects_again_and_goes_on(
+    browser: Any, tmp_path: Path, parties: ExitStack
+) -> None:
+    town, connections = Town(tmp_path, parties), list[Any]()
+    page = town.phone(browser, connections)
+    page.click("#here")
+    page.locator("#place", has_text="is public").wait_for()
+    take_part(page)
+    page.locator("#status", has_text="Joining").wait_for()
+    [(mine, hubs)] = connections
+    hubs.close()
+    mine.close()
+    page.locator("#take-part:enabled").wait_for(timeout=90_000)
+    assert len(connections) == 2
+    assert re.match(r"You got v\d|No resource this time", page.inner_text("#got")), page.inner_text("#status")
+    # One report, paid once.
+    assert page.inner_text("#budget").startswith("ε = 2 is left of 3")
+
+
+def test_a_page_that_is_open_while_keys_are_replaced_plays_under_the_new_ones(
+    browser: Any, tmp_path: Path, parties: ExitStack
+) -> None:
+    town = Town(tmp_path, parties)
+    page = town.phone(browser)
+    page.click("#here")
+    page.locator("#place", has_text="is public").wait_for()
+    town.run("operator", "keys", "--rotate", "board", "--rotate", "issuer")
+    # Of two games at least one is opened after that.
+    for _ in range(2):
+        take_part(page)
+        ended(page)
+    assert len([url for url in page.asked if url.endswith("/config.json")]) == 2
 
 
 def test_a_phone_that_the_operator_does_not_know_is_told_what_to_do(

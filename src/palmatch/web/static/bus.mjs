@@ -89,16 +89,42 @@ function opened(packet) {
 /** A connection to a hub: what was said on each topic, and waiting for it. Everything sent is also told to `spy`. */
 export class Bus {
   constructor(address, spy = () => {}) {
-    this.spy = spy;
-    this.values = new Map();
-    this.waiting = new Map();
-    this.socket = new WebSocket(address, "palmatch.cbor");
+    Object.assign(this, { address, spy, values: new Map(), waiting: new Map(), asked: new Set() });
+    this.ready = this.connect();
+  }
+
+  connect() {
+    this.socket = new WebSocket(this.address, "palmatch.cbor");
     this.socket.binaryType = "arraybuffer";
-    this.ready = new Promise((resolve, reject) => {
-      this.socket.onopen = resolve;
-      this.socket.onerror = () => reject(new Error(`There is no hub at ${address}.`));
-    });
     this.socket.onmessage = ({ data }) => this.came(new Uint8Array(data));
+    return new Promise((resolve, reject) => {
+      this.socket.onopen = resolve;
+      this.socket.onerror = () => reject(new Error(`There is no hub at ${this.address}.`));
+    });
+  }
+
+  /** Connect again whenever there is no connection, and ask again for all that was asked for; `told` says whether there is one. */
+  last(told) {
+    const begin = (ready) => {
+      this.socket.onclose = async () => {
+        told(false);
+        // Many pages lose a hub at the same time.
+        await wait(1 + Math.random());
+        begin(this.connect());
+      };
+      ready.then(() => {
+        told(true);
+        for (const topic of this.asked) this.ask(topic);
+      }, () => {});
+    };
+    begin(this.ready);
+  }
+
+  /** Drop what was said in a game that is over. */
+  forget(game) {
+    for (const known of [this.values, this.waiting, this.asked]) {
+      for (const topic of known.keys()) if (topic.split("/")[2] === segment(game)) known.delete(topic);
+    }
   }
 
   /** Take a frame: an operation, the length of a topic, the topic, and a packet or a reason. */
@@ -127,7 +153,8 @@ export class Bus {
 
   /** Ask for what is published by a topic or pattern. */
   ask(topic) {
-    this.send(SUBSCRIBE, topic, new Uint8Array());
+    this.asked.add(topic);
+    if (this.socket.readyState === WebSocket.OPEN) this.send(SUBSCRIBE, topic, new Uint8Array());
   }
 
   subscribe(topic, told) {
@@ -203,8 +230,8 @@ export class Player {
     for (const time of timesBy(this.clock())) {
       await wait(time - this.clock());
       if (sequence !== null && (await this.isHeard(sequence))) return;
-      // A game that ended early, as with a spent budget, has closed the connection before the last copies are due.
-      if (this.bus.socket.readyState !== WebSocket.OPEN) return;
+      // Without a connection this copy is lost: also where a game that ended early, as with a spent budget, has closed it.
+      if (this.bus.socket.readyState !== WebSocket.OPEN) continue;
       this.bus.publish(topic, packet, message);
     }
   }

@@ -7,20 +7,22 @@ import { hex, join, keptSigner, signedBytes } from "./keys.mjs";
 
 const at = (id) => document.getElementById(id);
 const UNITS = 2 ** 32;
+const waiting = () => (games.size ? "Games are being played: choose your place and take part." : "Looking for games…");
 const MACHINES = { report: ReportMachine, bids: BidMachine };
 const OPEN = "open request", TRUST = "trust version";
 // Seconds: what is left of the joining time must suffice to get a token and to be heard.
-const LEAST = 0.5, PATIENCE = 600, AGAIN = 2;
+const LEAST = 0.5, PATIENCE = 600;
 const METRES = 111195.08;
 
 const config = async () => (await fetch("config.json")).json();
 const { hub, issuer, budget, ...settings } = await config();
 let { trust } = settings;
+const bus = new Bus(hub);
 const ledger = await openLedger(`palmatch ${trust.operator}`, unitsOf(budget));
 const member = await keptSigner(`palmatch member ${trust.operator}`);
 // Games that were opened, by name: the opening, and the keys that it goes by to its end; and those that this page has played.
 const games = new Map(), played = new Set();
-let bus = null, lost = null, place = null, busy = false, resources = [], view = null, tooNew = null, newcomer = () => {};
+let place = null, busy = false, resources = [], view = null, tooNew = null, newcomer = () => {};
 
 const say = (text, wrong = false) => {
   at("status").textContent = text;
@@ -35,18 +37,10 @@ async function showBudget() {
 
 // --- the bus -------------------------------------------------------------------------------------------------------
 
-function connect() {
-  bus = new Bus(hub);
+function listen() {
   bus.any = (topic) => topic.split("/")[3] === "open" && opened(topic);
-  bus.ready.then(() => bus.ask("pm/1/+/open"), () => {});
-  let lose;
-  lost = new Promise((_, reject) => (lose = reject));
-  lost.catch(() => {});
-  bus.socket.onclose = () => {
-    lose(new Error("The connection was lost. Take part again: what you have paid for is kept."));
-    if (!busy) say("There is no connection to the operator's hub; trying again.", true);
-    setTimeout(connect, 1000 * AGAIN);
-  };
+  bus.ask("pm/1/+/open");
+  bus.last((connected) => busy || say(connected ? waiting() : "There is no connection to the operator's hub; trying again.", !connected));
 }
 
 /** Note a game that the board has opened; of one that it has not signed nothing is believed. */
@@ -58,7 +52,7 @@ async function opened(topic) {
     const { message, keys } = await readOpening(game, topic, found);
     games.set(game, { open: message, keys });
     showClasses(message.classes);
-    if (!busy) say("Games are being played: choose your place and take part.");
+    if (!busy && games.size === 1) say(waiting());
     newcomer();
     if (resources.length) return;
     const listed = (await new Player(bus, keys, game, {}).statement("resources", 30)).message;
@@ -159,7 +153,7 @@ async function takePart() {
       position, obtain: (blinded) => obtain(game, blinded), told: (what) => say(STAGES[what] ?? ""),
       handOverMode: at("no-hand-over").checked ? "none" : "position",
     });
-    const { resource = null, code = "" } = await Promise.race([player.play(), lost]);
+    const { resource = null, code = "" } = await player.play();
     if (resource !== null) await close();
     say(resource === null ? "The game is over. Take part again: the report that you have paid for is kept, and costs nothing more." : "The game is over.");
     at("got").textContent = resource === null ? "No resource this time." : `You got ${resource}.${code && ` Show it the code ${code} on arrival.`}`;
@@ -170,6 +164,7 @@ async function takePart() {
     if (error.code === "channel") await close();
     say(error.message, true);
   } finally {
+    for (const [game] of games) if (played.has(game)) bus.forget(game);
     setBusy(false);
     await showBudget();
   }
@@ -300,4 +295,4 @@ at("origin").textContent = location.origin;
 showClasses([1]);
 await showBudget();
 draw();
-connect();
+listen();
