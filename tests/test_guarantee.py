@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import palmatch as pm
-from palmatch.guarantee import pldp_statement
+from palmatch.guarantee import deployment_record, pldp_statement
 from palmatch.matching import format_epsilon, rounded_up
 from palmatch.mechanisms.laplace import obfuscate
 from palmatch.streams import keys_of, randomness
@@ -130,3 +130,21 @@ def test_likely_places_that_come_from_no_file_are_said_to_be_unprotected_too():
     assert any("likely places" in line for line in found.not_covered)
     plain = pm.match(pm.mobility.problem(town, town), "once", seed=1).guarantee
     assert not any("likely places" in line for line in plain.not_covered)
+
+
+@pytest.mark.parametrize(("method", "words"), [
+    ("once", "at most 2.72 times that with any other"), ("palma", "in your place, plus 1e-05"),
+    ("hungarian-region", "Nothing else"),
+    ("hungarian", "Nothing is guaranteed"), ("published", "which does not hold as written"),
+    ("hungarian-geo", "half an edge"),
+])  # fmt: skip
+def test_a_record_says_what_a_review_asks_and_has_a_paragraph_for_a_policy(method: str, words: str) -> None:
+    night = pm.data.city.batch(5.0)
+    guarantee = pm.match(pm.mobility.problem(night.requests, night.vehicles), method, seed=1).guarantee
+    record = deployment_record(guarantee, *pm.METHODS[method].parts)
+    assert (record["epsilon"], record["delta"]) == (guarantee.epsilon, guarantee.delta)
+    assert record["not_covered"] == list(guarantee.not_covered)
+    assert record["mechanism"] == pm.METHODS[method].parts[0]
+    assert words in record["privacy_policy"] or words in record["definition"]
+    assert ("local" in record["model"]) is (guarantee.notion != "none")
+    assert "add" in record["privacy_policy"] or guarantee.notion == "none"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import exp
+from typing import Any
 
 from palmatch.matching import Guarantee, format_epsilon, rounded_up
 
@@ -62,6 +63,69 @@ def brief_statement(guarantee: Guarantee) -> str:
     if delta:
         return "Pr[S | one] ≤ e^ε Pr[S | other] + δ, for possible agents of one region."
     return f"Odds between possible agents of a region change by a factor ≤ {factor}."
+
+
+# Who draws the randomness, by what an agent reveals.
+_MODELS = {
+    "PLDP": "local: each agent randomises what it reveals itself; no party is trusted with the private data",
+    "geo-indistinguishability": "local: each agent adds noise to its place itself; no party is trusted with it",
+    "none": "none: private data are revealed as they are",
+}
+_DEFINITIONS = {
+    "PLDP": "piecewise local differential privacy: (ε, δ)-indistinguishability of any two possible agents of a region",
+    "geo-indistinguishability": "geo-indistinguishability: ε for places half an edge apart, in proportion elsewhere",
+    "none": "none",
+}
+
+
+def deployment_record(guarantee: Guarantee, mechanism: str, matcher: str) -> dict[str, Any]:
+    """Return a guarantee as what registries of deployments and a review ask for, with a paragraph for a privacy policy.
+
+    The fields are those of the OpenDP deployments registry and of W3C's privacy guidance, where they apply.
+    """
+    notion = guarantee.notion
+    return {
+        "unit_of_privacy": f"what one agent reveals in one matching; it applies to {guarantee.applies_to}",
+        "epsilon": guarantee.epsilon,
+        "delta": guarantee.delta,
+        "definition": _DEFINITIONS.get(notion, notion),
+        "model": _MODELS.get(notion, "as stated"),
+        "mechanism": mechanism,
+        "accounting": guarantee.accountant,
+        "post_processing": f"{matcher}: the matching is a function of what was revealed and of public data",
+        "statement": guarantee.statement,
+        "public": [
+            guarantee.partition or "The region of each agent.",
+            "Resources, capacities, demands, conflicts and budgets, and which agent holds which resource.",
+        ],
+        "assumptions": list(guarantee.assumptions),
+        "not_covered": list(guarantee.not_covered),
+        "agents_not_covered": list(guarantee.uncovered),
+        "privacy_policy": _policy_paragraph(guarantee),
+    }
+
+
+def _policy_paragraph(guarantee: Guarantee) -> str:
+    """Return a paragraph that those who are asked to take part can read."""
+    if guarantee.notion == "none":
+        return "Your private data are used as they are to find a match. Nothing is guaranteed about what others learn."
+    if guarantee.notion == "PLDP" and not guarantee.epsilon:
+        promise = "Nothing else about you is used to find a match."
+    elif guarantee.statement == pldp_statement(guarantee.epsilon, guarantee.delta):
+        times = "e^ε" if guarantee.epsilon > 50 else rounded_up(exp(guarantee.epsilon), 3)
+        plus = f", plus {format_epsilon(guarantee.delta)}" if guarantee.delta else ""
+        promise = (
+            "What sets you apart from others of your region is randomised before it leaves you: whatever an observer "
+            f"looks for in what is revealed, its chance to see it is at most {times} times that with any other person "
+            f"of your region in your place{plus} (differential privacy, {bounds(guarantee)})."
+        )
+    else:
+        promise = guarantee.statement
+    return (
+        "Your region is public, and so is that you take part and what you are matched with. "
+        f"{promise} This holds for one matching; what you reveal in several adds up. It does not cover what you tell "
+        "the one that you are matched with."
+    )
 
 
 def simulated(guarantee: Guarantee) -> Guarantee:

@@ -165,3 +165,24 @@ def test_studies_take_a_budget_or_settings_but_not_both() -> None:
     for asked in (pm.compare, pm.plan, pm.audit):
         with pytest.raises(InputError, match="not both ways"):
             asked(problem, epsilon=0.5, settings=Settings())  # type: ignore[operator]
+
+
+def test_a_frame_has_standard_errors_and_differences_run_by_run() -> None:
+    night = pm.data.city.batch(5.0)
+    problem = pm.mobility.problem(night.requests, night.vehicles)
+    found = pm.compare(problem, ["once", "hungarian-region", "random"], runs=5, epsilon=[0.5, 2.0], seed=1)
+    frame = found.to_frame()
+    assert frame["method"].to_list() == ["once", "once", "hungarian-region", "random"]
+    assert frame["epsilon"].to_list() == [0.5, 2.0, None, None]
+    for row, told in zip(frame.iter_rows(named=True), found.rows, strict=True):
+        at = told.epsilon if told.method == "once" else 0.5
+        own, other = (np.array([run.loss for run in found.runs_of(name, at)]) for name in (told.method, "once"))
+        assert row["loss"] == told.loss_mean
+        assert row["difference"] == pytest.approx((own - other).mean(), abs=1e-12)
+        assert row["difference_se"] == pytest.approx(np.std(own - other, ddof=1) / np.sqrt(5), abs=1e-12)
+        assert row["loss_se"] == pytest.approx(np.std(own, ddof=1) / np.sqrt(5), abs=1e-12)
+    assert found.to_frame("random").filter(method="random")["difference"].to_list() == [0.0]
+    with pytest.raises(pm.InputError, match="no 'alma' among"):
+        found.to_frame("alma")
+    one = pm.compare(problem, ["random"], runs=1, seed=1).to_frame()
+    assert one["difference_se"].to_list() == [None]

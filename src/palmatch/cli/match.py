@@ -12,6 +12,7 @@ from palmatch.cli import options, show
 from palmatch.cli.inputs import BudgetOptions, ProblemOptions, read_inputs
 from palmatch.data.files import write_rows
 from palmatch.errors import InputError
+from palmatch.guarantee import deployment_record
 from palmatch.matching import Matching
 from palmatch.methods import METHODS
 from palmatch.methods import match as match_problem
@@ -152,9 +153,10 @@ def _figures(problem: Problem, matching: Matching, best: float | None, seed: int
         sides = {"agents": lacking_agents(problem, matching), "resources": lacking_resources(problem, matching)}
         unfilled = {side: [one._asdict() for one in lacking] for side, lacking in sides.items()}
     # What a guarantee tells of agents whose own utilities are compared with the possible types.
-    private = () if matching.epsilon_is_public else ("guarantee.uncovered", "guarantee.applies_to")
+    private = () if matching.epsilon_is_public else ("guarantee.uncovered", "guarantee.applies_to", "record")
     return {
         "guarantee": asdict(matching.guarantee),
+        "record": deployment_record(matching.guarantee, *METHODS.find(matching.method).parts),
         "problem": show.pick(problem, "agents resources interest notes public_notes")
         | {"regions": len(problem.regions), "assigned": len(problem.assigned)}
         | {"seats": int(problem.capacity.sum()), "units": int(problem.demand.sum())}

@@ -14,9 +14,11 @@ from palmatch.cli import options, show
 from palmatch.cli.inputs import ProblemOptions, read_inputs
 from palmatch.domains import mobility
 from palmatch.errors import InputError
+from palmatch.guarantee import deployment_record
 from palmatch.limits.certificate import to_json
 from palmatch.matching import format_epsilon
-from palmatch.methods import Settings
+from palmatch.methods import METHODS, Settings
+from palmatch.methods.reports import report_guarantee
 from palmatch.problem import Problem
 from palmatch.report.words import epsilon_text
 from palmatch.studies.limit import CONFIDENCE, CROWDS, LIMIT, Limit
@@ -64,7 +66,10 @@ def plan(
     if regions_out is not None and not show.write_json(regions_out, squares(problem, plans)):
         show.results_to_stderr()
     public = show.pick(settings, "epsilon delta order") | {"accountants": ["published", "pure", "renyi"]}
-    told = {"settings": public, "regions": [asdict(line) for line in plans]}
+    guarantee = report_guarantee(max(line.epsilon for line in plans), [line.types for line in plans])
+    record = deployment_record(guarantee, *METHODS["once"].parts)
+    told: dict[str, Any] = {"guarantee": asdict(guarantee), "record": record, "settings": public}
+    told["regions"] = [asdict(line) for line in plans]
     if show.write_json(json, told | ({} if found is None else {"for_loss": asdict(found)})):
         show.say(show.size_of(problem))
         _show_reports(plans)

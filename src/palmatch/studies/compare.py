@@ -14,6 +14,7 @@ from statistics import fmean
 from time import perf_counter
 
 import numpy as np
+import polars as pl
 
 from palmatch.errors import InputError
 from palmatch.matching import Matching
@@ -199,11 +200,66 @@ class Comparison:
         at = next((number for number, row in enumerate(rows) if row.epsilon == epsilon), 0)
         return self.runs[method][at * rows[at].runs : (at + 1) * rows[at].runs]
 
+    def to_frame(self, against: str | None = None) -> pl.DataFrame:
+        """Return the rows as a frame, with standard errors and with differences to one method, run by run.
+
+        All methods share the draws of a run, so that a difference has a smaller error than its two sides.
+
+        Parameters
+        ----------
+        against:
+            The method that the others are held against; the first one unless given.
+
+        Returns
+        -------
+        polars.DataFrame
+            Columns `method`, `edge`, `areas`, `epsilon` (null for a method that does not look at it), `runs`, `loss`,
+            `loss_se`, `difference` and `difference_se` (mean loss minus that of `against`), `epsilon_max` (null
+            without privacy), `matched` and `rounds`. The limit has no runs: its errors and differences are null.
+        """
+        against = next(iter(self.runs)) if against is None else against
+        if against not in self.runs:
+            raise InputError(f"There is no {against!r} among the compared methods: {', '.join(self.runs)}.")
+        told = []
+        for row in self.rows:
+            at = row.epsilon if not isnan(row.epsilon) else next(iter(self.epsilons), 0.0)
+            own = _losses(self.runs_of(row.method, at)) if row.method in self.runs else None
+            apart = None if own is None else own - _losses(self.runs_of(against, at))
+            told.append(
+                {
+                    "method": row.method,
+                    "edge": row.edge,
+                    "areas": row.areas,
+                    "epsilon": None if isnan(row.epsilon) else row.epsilon,
+                    "runs": row.runs,
+                    "loss": row.loss_mean,
+                    "loss_se": _standard_error(own),
+                    "difference": None if apart is None else float(apart.mean()),
+                    "difference_se": _standard_error(apart),
+                    "epsilon_max": row.epsilon_max if isfinite(row.epsilon_max) else None,
+                    "matched": row.matched_mean if isfinite(row.matched_mean) else None,
+                    "rounds": row.rounds_mean,
+                }
+            )
+        return pl.DataFrame(told, schema=_FRAME)
+
     def __repr__(self) -> str:
         if len(self.epsilons) > 1:
             budgets = ", ".join(f"{epsilon:g}" for epsilon in self.epsilons)
             return f"Comparison({', '.join(dict.fromkeys(row.method for row in self.rows))} at ε = {budgets})"
         return f"Comparison({', '.join(f'{row.method} loses {row.loss_mean:.1%}' for row in self.rows)})"
+
+
+_FIGURES = ("loss", "loss_se", "difference", "difference_se", "epsilon_max", "matched", "rounds")
+_FRAME = pl.Schema(
+    {"method": pl.String(), "edge": pl.Float64(), "areas": pl.Int64(), "epsilon": pl.Float64(), "runs": pl.Int64()}
+    | dict.fromkeys(_FIGURES, pl.Float64())
+)
+
+
+def _standard_error(values: FloatArray | None) -> float | None:
+    """Return the standard error of a mean; None where fewer than two values leave it open."""
+    return None if values is None or len(values) < 2 else float(values.std(ddof=1) / np.sqrt(len(values)))
 
 
 @dataclass(frozen=True, slots=True)
