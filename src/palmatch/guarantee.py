@@ -65,7 +65,7 @@ def brief_statement(guarantee: Guarantee) -> str:
     return f"Odds between possible agents of a region change by a factor ≤ {factor}."
 
 
-# Who draws the randomness, by what an agent reveals.
+# Where the randomness comes from, by the notion of privacy.
 _MODELS = {
     "PLDP": "local: each agent randomises what it reveals itself; no party is trusted with the private data",
     "geo-indistinguishability": "local: each agent adds noise to its place itself; no party is trusted with it",
@@ -110,20 +110,20 @@ def _policy_paragraph(guarantee: Guarantee) -> str:
     if guarantee.notion == "none":
         return "Your private data are used as they are to find a match. Nothing is guaranteed about what others learn."
     if guarantee.notion == "PLDP" and not guarantee.epsilon:
-        promise = "Nothing else about you is used to find a match."
+        core = "Nothing else about you is used to find a match."
     elif guarantee.statement == pldp_statement(guarantee.epsilon, guarantee.delta):
         times = "e^ε" if guarantee.epsilon > 50 else rounded_up(exp(guarantee.epsilon), 3)
         plus = f", plus {format_epsilon(guarantee.delta)}" if guarantee.delta else ""
-        promise = (
+        core = (
             "What sets you apart from others of your region is randomised before it leaves you: whatever an observer "
-            f"looks for in what is revealed, its chance to see it is at most {times} times that with any other person "
+            f"looks for in what is revealed, its chance to see it is at most {times} times that with any other agent "
             f"of your region in your place{plus} (differential privacy, {bounds(guarantee)})."
         )
     else:
-        promise = guarantee.statement
+        core = guarantee.statement
     return (
         "Your region is public, and so is that you take part and what you are matched with. "
-        f"{promise} This holds for one matching; what you reveal in several adds up. It does not cover what you tell "
+        f"{core} This holds for one matching; what you reveal in several adds up. It does not cover what you tell "
         "the one that you are matched with."
     )
 

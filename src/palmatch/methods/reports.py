@@ -24,7 +24,7 @@ from palmatch.matchers.lists import MatchOutcome, ValueLists
 from palmatch.matchers.optimal import dense_values, match_lists, shuffled_optimal_matching
 from palmatch.matchers.partners import auction_partners, mutual_utilities
 from palmatch.matching import Guarantee, Matching, Trace
-from palmatch.mechanisms.channel import Channel, marginal, sample_channel, worth_of_reports
+from palmatch.mechanisms.channel import Channel, keeps, marginal, sample_channel, worth_of_reports
 from palmatch.mechanisms.choice import Population, choose_channels, fits_lp, response_channels
 from palmatch.mechanisms.response import exponential_channel
 from palmatch.methods.workspace import Play, Settings, Workspace, budgets, make_matching
@@ -180,19 +180,38 @@ def plan_bids(
     return replace(plan, opening=reserve_prices_of_reports(problem, plan, priors, workspace.keys))
 
 
-def exponential_reports(workspace: Workspace, settings: Settings) -> ReportPlan:
-    """Return the plan in which every agent gives one report of the exponential mechanism."""
+# (region, ε, prior of its possible types) to a channel.
+MakeChannel: TypeAlias = Callable[[RegionView, float, FloatArray], Channel]
+
+
+def channel_reports(workspace: Workspace, settings: Settings, *, make: MakeChannel) -> ReportPlan:
+    """Return the plan in which every agent gives one report of the channel that `make` gives for its region and ε.
+
+    A channel whose rows are further apart than e^ε is refused.
+    """
     problem, progress = workspace.problem, workspace.progress("reports")
     regions = workspace.regions
     populations, channel_of = populations_of(problem, regions, priors_of(problem, regions), budgets(problem, settings))
     owners, channels = tuple(one.region for one in populations), []
     for number, one in enumerate(populations):
-        channels.append(exponential_channel(one.region, one.epsilon, prior=one.prior))
+        channels.append(make(one.region, one.epsilon, one.prior))
+        if not keeps(channels[-1].chances, one.epsilon):
+            raise InputError(
+                f"The channel of region {one.region.region} tells more than ε = {one.epsilon:g}: make its rows less "
+                "apart, such as by palmatch.mechanisms.channel.enforce_epsilon."
+            )
         if progress is not None:
             progress(number + 1, len(owners))
     cell, nothing = cells_of(problem, channels, owners, channel_of), np.zeros(problem.resources)
     between = _worth_between(problem, channels, populations) if problem.pairs else None
     return ReportPlan(tuple(channels), owners, channel_of, cell, nothing, between=between)
+
+
+def exponential_reports(workspace: Workspace, settings: Settings) -> ReportPlan:
+    """Return the plan in which every agent gives one report of the exponential mechanism."""
+    return channel_reports(
+        workspace, settings, make=lambda region, epsilon, prior: exponential_channel(region, epsilon, prior=prior)
+    )
 
 
 def lists_suffice(problem: Problem) -> bool:
