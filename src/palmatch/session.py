@@ -27,6 +27,7 @@ from palmatch.device.distribution import GRID
 from palmatch.device.ledger import MAX_UNITS, UNIT_BITS, Charge, Entry, Limits, Now, Store, device_clock
 from palmatch.domains import mobility
 from palmatch.domains.reports import report_columns
+from palmatch.domains.zones import Partition, RoadCity, Roads, ZonedCity
 from palmatch.errors import InputError
 from palmatch.guarantee import FRESH_RANDOMNESS, region_only, simulated, with_prior
 from palmatch.matchers.lists import MatchOutcome
@@ -103,27 +104,28 @@ class Request(NamedTuple):
 
     Attributes
     ----------
-    at:
-        (latitude, longitude) of its region's representative.
+    at, region:
+        (latitude, longitude) of its region's representative, and the region's name.
     chances:
         The chance over GRID of the report from each possible type of the region, compressed; none before it has
         reported.
     """
 
     at: tuple[float, float]
+    region: str
     chances: bytes = b""
 
     def packed(self) -> str:
         """Return it as JSON."""
-        return json.dumps([*self.at, b64encode(self.chances).decode()], separators=(",", ":"))
+        return json.dumps([*self.at, self.region, b64encode(self.chances).decode()], separators=(",", ":"))
 
     @classmethod
     def unpacked(cls, text: str | None) -> Self | None:
         """Return what `packed` gave; None for no open request."""
         if not text:
             return None
-        north, east, chances = json.loads(text)
-        return cls((north, east), b64decode(chances))
+        north, east, region, chances = json.loads(text)
+        return cls((north, east), region, b64decode(chances))
 
     def reported(self, channel: Channel, report: int) -> Self:
         """Return the request with the column of its report in the channel that it was drawn from."""
@@ -167,8 +169,8 @@ class Session:
         What a request spends, unless the agents' column `epsilon` says otherwise; never more than the budget.
     method:
         A method of one report.
-    edge, spacing, origin, alpha, interest, likely:
-        As in `palmatch.mobility.problem`; edge, spacing and origin stay as they are for the life of a store.
+    edge, spacing, origin, alpha, interest, likely, zones, roads:
+        As in `palmatch.mobility.problem`; squares or zones and spacing stay as they are for the life of a store.
     when_spent:
         What happens to a request of an agent that has not enough left: it is matched by its "region" alone (ε = 0), or
         "refuse"d: it gets nothing in this matching.
@@ -211,6 +213,8 @@ class Session:
         alpha: float = 4000.0,
         interest: int | None = None,
         likely: mobility.Places | None = None,
+        zones: Partition | None = None,
+        roads: Roads | None = None,
         when_spent: Literal["region", "refuse"] = "region",
         public_resources: bool = False,
         seed: int | None = None,
@@ -224,7 +228,8 @@ class Session:
         self.budget, self.epsilon, self.method = budget or Budget(7), epsilon, method
         self._when_spent, self._public_resources, self._seed = when_spent, public_resources, seed
         self._map: dict[str, Any] = {
-            "edge": edge, "spacing": spacing, "origin": origin, "alpha": alpha, "likely": likely
+            "edge": edge, "spacing": spacing, "origin": origin, "alpha": alpha, "likely": likely,
+            "zones": zones, "roads": roads
         }  # fmt: skip
         self._interest = interest
         # Where requests are that have not reported yet: private, and in memory alone.
@@ -238,7 +243,8 @@ class Session:
             Store, store, limits=self.budget.limits, clock=clock, listen=self._listen
         ).result()
         try:
-            partition = f"squares of {edge:g} m, possible types every {spacing:g} m, from {origin[0]:g}, {origin[1]:g}"
+            regions = f"squares of {edge:g} m from {origin[0]:g}, {origin[1]:g}" if zones is None else zones.digest
+            partition = f"{regions}, possible types every {spacing:g} m"
             self._thread.submit(self._store.pin, "partition", partition).result()
         except BaseException:
             self.close()
@@ -366,7 +372,11 @@ class Session:
         found = replace(
             found,
             assumptions=_ASSUMPTIONS,
-            partition=f"squares of {self._map['edge']:g} m on a grid that is fixed for the whole Earth",
+            partition=(
+                f"squares of {self._map['edge']:g} m on a grid that is fixed for the whole Earth"
+                if self._map["zones"] is None
+                else self._map["zones"].digest
+            ),
             not_covered=_NOT_COVERED,
         )
         if self._map["likely"] is not None:
@@ -390,10 +400,7 @@ class Session:
         """Take note of a report, once: of a request that begins or has reported."""
         for text in entry.kept.values():
             if entry.kind == "charged" and (request := Request.unpacked(text)) is not None:
-                edge, place = self._map["edge"], np.array([request.at])
-                column, row = mobility.squares_of(place[:, 0], place[:, 1], edge, self._map["origin"])[0].tolist()
-                region = str(mobility.Square(edge, int(column), int(row)))
-                self._reports.setdefault(region, deque(maxlen=500)).append(request.likelihood())
+                self._reports.setdefault(request.region, deque(maxlen=500)).append(request.likelihood())
 
     def _end(self, ids: Sequence[str]) -> int:
         known = self._store.kept_of([_name(agent) for agent in ids])
@@ -623,14 +630,14 @@ def _begin(
 ) -> list[Request]:
     """Return the requests after this moment: those that ask draw a report where a channel tells anything."""
     problem, domain = workspace.problem, workspace.problem.domain
-    assert isinstance(domain, mobility.City)
+    assert isinstance(domain, mobility.City | ZonedCity | RoadCity)
     middles = domain.degrees(_representatives(workspace.regions)[:, :2])
     drawn, begun = sample_reports(plan, draws(chance.private, 0, REPORT)), []
     for row, request in enumerate(requests):
         now, channel = request, plan.channels[int(plan.channel_of[row])]
         if now is None:
             north, east = middles[problem.region_index[row]].tolist()
-            now = Request((north, east))
+            now = Request((north, east), str(problem.regions[problem.region_index[row]]))
         if asking[row] and channel.reports > 1:
             now = now.reported(channel, int(drawn[row]))
         begun.append(now)

@@ -51,3 +51,31 @@ def test_reports_of_a_session_teach_a_match_and_positions_are_refused(tmp_path: 
     refused = run(*words, "no.json", "--reports", "agents.csv", folder=tmp_path)
     assert refused.returncode == 2
     assert "a file of reports holds no positions" in refused.stderr
+
+
+def test_own_zones_and_roads_take_the_place_of_squares_and_distances(tmp_path: Path) -> None:
+    files(tmp_path)
+    ring = [[-74.0, 40.75], [-73.984, 40.75], [-73.984, 40.76], [-74.0, 40.76], [-74.0, 40.75]]
+    zone = {"type": "Feature", "properties": {"name": "west"}, "geometry": {"type": "Polygon", "coordinates": [ring]}}
+    (tmp_path / "zones.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": [zone]}))
+    (tmp_path / "edges.csv").write_text(
+        "from,to,seconds,from_lat,from_lon,to_lat,to_lon\n"
+        "a,b,60,40.7450,-73.9900,40.7560,-73.9870\nb,a,90,40.7560,-73.9870,40.7450,-73.9900\n"
+    )
+    words = ("match", "agents.csv", "cars.csv", "--out", "pairs.csv", "--seed", 1, "--zones", "zones.geojson")
+    refused = run(*words, folder=tmp_path)
+    assert refused.returncode == 2
+    assert "Agents 'b', 'c' are in no zone" in refused.stderr
+    assert "40.75" not in refused.stderr
+    box = ("--outside", "40.7,-74.1,40.8,-73.9")
+    result = run(*words, *box, "--roads", "edges.csv", "--json", "match.json", folder=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert len((tmp_path / "pairs.csv").read_text().splitlines()) == 5
+    told = json.loads((tmp_path / "match.json").read_text())["guarantee"]
+    assert told["partition"].startswith("2 public regions with agents in them")
+    for more, sentence in (
+        (("--outside", "1,2,3"), "Expected --outside LAT,LON,LAT,LON"),
+        (("--h3", 8), "Give --zones or --h3, but not both"),
+        (("--domain", "table"), "go with --domain mobility"),
+    ):
+        assert sentence in " ".join(run(*words, *more, folder=tmp_path).stderr.split())

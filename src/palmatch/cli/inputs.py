@@ -37,6 +37,7 @@ from palmatch.domains.mobility import read_points, read_trips
 from palmatch.domains.papers import check_same_areas, need_primary, read_labels, types_of_region
 from palmatch.domains.reports import read_reports
 from palmatch.domains.table import ListedRows, TableRows, Types, check_regions, read_table, read_types
+from palmatch.domains.zones import Hexagons, Zones, read_roads, read_zones
 from palmatch.errors import InputError
 from palmatch.methods import Settings
 from palmatch.palma.accountant import ACCOUNTANTS
@@ -73,16 +74,28 @@ class MapOptions:
     reports:
         Published reports of earlier matchings (region, channel, report), from which it is learnt where agents are
         likely to be; costs no ε. A file with positions is refused.
+    zones:
+        Regions of your own in place of squares: polygons with a name each (GeoJSON).
+    outside:
+        A box for agents that are in no zone: LAT,LON,LAT,LON, south-west and north-east.
+    h3:
+        Cells of H3 of this resolution as regions (pip install 'palmatch[h3]').
+    roads:
+        Travel times in place of distances: from, to, seconds, from_lat, from_lon, to_lat, to_lon.
     """
 
     PANEL: ClassVar = "Mobility"
-    RARE: ClassVar[tuple[str, ...]] = ("alpha", "origin")
+    RARE: ClassVar[tuple[str, ...]] = ("alpha", "origin", "outside", "h3", "roads")
     edge: float = 1000.0
     alpha: float = 4000.0
     spacing: float | None = None
     origin: options.Origin = None
     likely: Path | None = None
     reports: Path | None = None
+    zones: Path | None = None
+    outside: str | None = None
+    h3: int | None = None
+    roads: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,8 +197,9 @@ class ProblemOptions(ScoreOptions, PaperOptions, MapOptions):
     @property
     def files(self) -> list[Path | None]:
         """Every file that the options name."""
-        own = [self.types, self.conflicts, self.likely, self.reports, self.regions, self.max_papers]
-        return [*own, *(self.scores or []), *(self.public or [])]
+        own = [self.types, self.conflicts, self.regions, self.max_papers]
+        places = [self.likely, self.reports, self.zones, self.roads]
+        return [*own, *places, *(self.scores or []), *(self.public or [])]
 
     @property
     def size(self) -> float:
@@ -342,8 +356,13 @@ def _check_options(agents: Path | None, resources: Path | None, chosen: ProblemO
         "--likely goes with --domain mobility, without --pairs: it is a file of places.",
     )
     _refuse(
-        chosen.reports is not None and (chosen.domain != "mobility" or chosen.pairs),
-        "--reports goes with --domain mobility, without --pairs.",
+        (chosen.reports or chosen.zones or chosen.roads or chosen.h3) is not None
+        and (chosen.domain != "mobility" or chosen.pairs),
+        "--reports, --zones, --h3 and --roads go with --domain mobility, without --pairs.",
+    )
+    _refuse(chosen.zones is not None and chosen.h3 is not None, "Give --zones or --h3, but not both.")
+    _refuse(
+        chosen.outside is not None and chosen.zones is None, "--outside goes with --zones: it is for agents in no zone."
     )
     _refuse(chosen.draw_primary and chosen.domain != "papers", "--draw-primary goes with --domain papers.")
     _refuse(
@@ -459,9 +478,25 @@ def _mobility(request: _Request) -> Inputs:
         origin=_origin(chosen),
         likely=None if chosen.likely is None else read_points(chosen.likely, role="resources"),
         reports=None if chosen.reports is None else read_reports(chosen.reports),
+        zones=_zones(chosen),
+        roads=None if chosen.roads is None else read_roads(chosen.roads),
         **request.limits,
     )
     return Inputs(lambda edge, _: build(edge=edge))
+
+
+def _zones(chosen: ProblemOptions) -> Zones | Hexagons | None:
+    if chosen.h3 is not None:
+        return Hexagons(chosen.h3)
+    if chosen.zones is None:
+        return None
+    if chosen.outside is None:
+        return read_zones(chosen.zones)
+    box = numbers(chosen.outside, "--outside")
+    if len(box) != 4 or not (-90 <= box[0] < box[2] <= 90 and -180 <= box[1] < box[3] <= 180):
+        corners = "the south-western and the north-eastern corner"
+        raise InputError(f"Expected --outside LAT,LON,LAT,LON, {corners}, got {chosen.outside}.")
+    return read_zones(chosen.zones, outside=(box[0], box[1], box[2], box[3]))
 
 
 def _origin(chosen: ProblemOptions) -> tuple[float, float]:

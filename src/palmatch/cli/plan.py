@@ -58,6 +58,8 @@ def plan(
     show.check_outputs(read, out=regions_out, json=json, kinds=kinds, name="--regions-out")
     if regions_out is not None and chosen.domain != "mobility":
         raise InputError("--regions-out goes with --domain mobility: other regions have no place on a map.")
+    if regions_out is not None and (chosen.zones or chosen.h3 or chosen.roads) is not None:
+        raise InputError("--regions-out writes squares: it does not go with --zones, --h3 and --roads.")
     problem = read_inputs(agents, resources, chosen).problem(chosen.size, seed)
     settings = Settings(epsilon=epsilon, delta=delta)
     with show.progress_bar("planning") as progress:

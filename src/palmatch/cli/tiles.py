@@ -51,19 +51,11 @@ def match_tiles(
     json: Path | None,
 ) -> None:
     """Match more agents than fit one process."""
-    others = (
-        chosen.conflicts,
-        chosen.types,
-        chosen.likely,
-        chosen.reports,
-        chosen.regions,
-        chosen.scores,
-        chosen.max_papers,
-    )
-    if chosen.domain != "mobility" or chosen.pairs or resources is None or any(others):
+    others = [*chosen.files, chosen.h3]
+    if chosen.domain != "mobility" or chosen.pairs or resources is None or any(one is not None for one in others):
         raise InputError(
             "--cluster and --memory match tiles of a map: they go with --domain mobility and two files or folders, "
-            "without --pairs, --conflicts, --likely and --reports."
+            "without --pairs, --conflicts, --likely, --reports, --zones, --h3 and --roads."
         )
     if method not in MATCHERS:
         raise InputError(f"--cluster and --memory go with {', '.join(MATCHERS)}, not with {method}.")

@@ -51,6 +51,8 @@ from palmatch.domains.geometry import (
     utility_table,
 )
 from palmatch.domains.reports import Reports, prior_from_reports
+from palmatch.domains.zones import Partition as Zoning
+from palmatch.domains.zones import Roads, ZonedCity, by_road, in_zones
 from palmatch.errors import InputError
 from palmatch.problem import FloatArray, IntArray, Problem, Region, for_all_agents, given_or, make_problem
 from palmatch.threads import both, spread
@@ -343,6 +345,8 @@ def problem(
     origin: tuple[float, float] = ORIGIN,
     likely: Places | None = None,
     reports: Reports | None = None,
+    zones: Zoning | None = None,
+    roads: Roads | None = None,
     capacity: ArrayLike | None = None,
     demand: ArrayLike | None = None,
     conflicts: Iterable[tuple[str, str]] | None = None,
@@ -375,6 +379,11 @@ def problem(
     reports:
         Published reports of earlier matchings, from which the prior is learnt, which costs nothing; what
         `palmatch.domains.reports.read_reports` returns.
+    zones:
+        Regions of one's own in place of squares: what `palmatch.domains.zones.read_zones` returns, or `Hexagons`.
+    roads:
+        Roads, whose shortest travel times from resources to agents take the place of distances: what
+        `palmatch.domains.zones.read_roads` returns.
     capacity, demand:
         How many requests a vehicle takes and how many vehicles a request, for all or for each, where columns
         `capacity` and `demand` say nothing; 1 unless given.
@@ -419,9 +428,14 @@ def problem(
     known = parked if likely is None else metres_of(as_points(likely, "likely", "resources"), latitude, longitude)
     source = "" if likely is None else likely.source if isinstance(likely, Points) else "the given likely places"
     city = City(parked, float(alpha), float(spacing), latitude, longitude, origin, PublicPlaces(known), source, reports)
+    area: City | ZonedCity = city
+    types = np.column_stack((places, edges, squares, spots))
+    if zones is not None:
+        degrees = np.column_stack((agent_points.latitude, agent_points.longitude))
+        area, types = in_zones(city, zones, agent_points.ids, degrees, places)
     problem = make_problem(
-        city,
-        np.column_stack((places, edges, squares, spots)),
+        area if roads is None else by_road(area, roads),
+        types,
         agent_ids=agent_points.ids,
         resource_ids=cars.ids,
         epsilon=_budgets(agent_points, epsilon),
