@@ -33,13 +33,6 @@ def test_match_states_the_guarantee_of_the_accountant_that_is_named(town, accoun
     assert "Applies to: every agent that takes part" in text
 
 
-def test_an_accountant_of_another_name_is_refused_in_a_sentence(town):
-    result = run("match agents.csv vehicles.csv --accountant unknown --out p.csv", folder=town)
-    assert result.returncode == 2
-    assert "unknown" in result.stderr
-    assert "renyi" in result.stderr
-
-
 def test_match_says_which_figures_are_not_to_be_published(town):
     ours, paper = (
         said("match agents.csv vehicles.csv --method", policy, "--out p.csv --json", f"{policy}.json", folder=town)
@@ -52,16 +45,6 @@ def test_match_says_which_figures_are_not_to_be_published(town):
     assert [one["epsilon_of_agents_is_public"] for one in told] == [True, False]
     # Whom the paper's accounting leaves out follows from their own utilities.
     assert ["guarantee.uncovered" in one["not_to_be_published"] for one in told] == [False, True]
-
-
-def test_compare_says_whose_epsilon_is_not_to_be_published(town):
-    words = ("compare agents.csv vehicles.csv --runs 1",)
-    ours = said(*words, "--methods palma,once --accountant pure", folder=town)
-    paper = said(*words, "--methods once,published --json rows.json", folder=town)
-    assert "Not to be published: ε" not in ours
-    assert "Not to be published: welfare, losses" in ours
-    assert "Not to be published: ε of single agents" in paper
-    assert json.loads((town / "rows.json").read_text())["epsilon_not_to_be_published"] == ["published"]
 
 
 def test_only_the_papers_own_figures_are_private():
@@ -82,10 +65,3 @@ def test_plan_sets_the_accountants_side_by_side(town):
         assert line["bought"][line["accountant"]] >= line["actions"]
         assert line["reports"] >= 1
         assert 1 / line["reports"] <= line["fitting"] <= 1
-
-
-def test_plan_of_no_budget_buys_nothing_and_tells_nothing(town):
-    said("plan agents.csv vehicles.csv --epsilon 0 --json none.json", folder=town)
-    for line in json.loads((town / "none.json").read_text())["regions"]:
-        assert set(line["bought"].values()) == {0.0}
-        assert (line["reports"], line["fitting"], line["worst_epsilon"]) == (1, 1.0, 0.0)

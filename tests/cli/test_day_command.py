@@ -75,28 +75,6 @@ def test_without_a_seed_the_day_is_another_one_each_time_and_no_file_names_a_see
         assert path.is_dir() or b"seed" not in path.read_bytes().lower(), path
 
 
-def test_with_a_seed_it_is_a_simulation_and_says_so(seeded: tuple[Path, Result]) -> None:
-    folder, result = seeded
-    assert "This is a simulation" in result.stdout
-    told = json.loads((folder / "night/summary.json").read_text(encoding="utf-8"))
-    assert told["simulation"] is True
-    assert told["guarantee"]["assumptions"][0].startswith("This is a simulation")
-
-
-def test_with_a_seed_the_same_command_gives_the_same_day(seeded: tuple[Path, Result], tmp_path: Path) -> None:
-    names = (
-        "day.parquet",
-        "agents.parquet",
-        "day.png",
-        "do-not-publish/true-day.parquet",
-        "do-not-publish/true-day.png",
-    )
-    before = {name: (seeded[0] / "night" / name).read_bytes() for name in names}
-    assert run(*SEEDED, folder=tmp_path).returncode == 0
-    for name, content in before.items():
-        assert (tmp_path / "night" / name).read_bytes() == content
-
-
 def test_a_taxi_file_is_played_on_the_day_that_is_asked_for(tmp_path: Path) -> None:
     rows = 40
     pl.DataFrame(

@@ -73,20 +73,6 @@ def test_no_message_about_a_file_of_labels_shows_one(tmp_path: Path, reviewers: 
     assert not re.search("'[01]'", result.stderr), result.stderr
 
 
-@pytest.mark.parametrize(
-    "rows", ["here,0.7316452\n", "a0,here,1.7316452,0.2\n", "a0,here,x7316452,0.2\n", "a0,there,0.7316452,0.2\n"]
-)
-def test_no_message_about_a_table_shows_a_utility(tmp_path: Path, rows: str) -> None:
-    header = "id,region,x,y\n" if rows.startswith("a0") else ""
-    (tmp_path / "agents.csv").write_text(header + rows)
-    (tmp_path / "resources.csv").write_text("id\nx\ny\n")
-    (tmp_path / "types.csv").write_text("region,representative,x,y\nhere,1,0.5,0.4\nhere,0,0.2,0.9\n")
-    words = ("match", "agents.csv", "resources.csv", "--domain", "table", "--types", "types.csv", "--out", "pairs.csv")
-    result = run(*words, folder=tmp_path)
-    assert result.returncode == 2
-    assert "7316" not in result.stderr
-
-
 @pytest.mark.parametrize("library", ["polars", "pandas", "pyarrow", "array"])
 @pytest.mark.parametrize("fault", ["names", "text", "range", "missing"])
 def test_no_message_about_a_frame_shows_a_place(library: str, fault: str) -> None:

@@ -160,19 +160,6 @@ def test_two_files_of_scores_are_weighted(folder: Path) -> None:
     assert "one weight above 0 for each of 2 files" in said(matched(folder, "--scores bids.csv --weights 3"))
 
 
-def test_the_matrix_of_perturbed_maximization_is_matched(folder: Path) -> None:
-    (folder / "bids.in").write_text("2 3\n1.0 0.25 0.5\n0.0 1.0 0.25\n")
-    (folder / "listed.csv").write_text("id\n0\n1\n")
-    (folder / "kinds.csv").write_text("region,type,paper,score\nall,a,0,1\nall,b,1,1\n")
-    result = run(
-        "match bids.in listed.csv --domain table --types kinds.csv --capacity 2 --demand 2 --out pairs.csv",
-        "--method hungarian",
-        folder=folder,
-    )
-    assert result.returncode == 0, result.stderr
-    assert sorted((folder / "pairs.csv").read_text().splitlines()[1:]) == ["0,0", "1,1", "2,0", "2,1"]
-
-
 @pytest.mark.parametrize(
     ("name", "text", "told"),
     [
@@ -214,15 +201,6 @@ def test_scores_in_place_of_another_file_are_not_quoted(folder: Path, option: st
     assert result.returncode == 2
     assert told in said(result)
     assert "7123" not in said(result)
-
-
-def test_a_column_of_papers_that_is_not_used_is_named(folder: Path) -> None:
-    text = (folder / "papers.csv").read_text().replace("id,topic", "id,topic,capcity", 1)
-    lines = text.splitlines()
-    (folder / "papers.csv").write_text("\n".join([lines[0], *(f"{line},3" for line in lines[1:])]) + "\n")
-    result = matched(folder)
-    assert result.returncode == 0, result.stderr
-    assert "Note: Not used of papers.csv: 'capcity'." in said(result)
 
 
 def test_a_reviewer_without_scores_takes_part_if_limits_name_it(folder: Path) -> None:
@@ -274,13 +252,6 @@ def test_scores_come_from_the_standard_input(folder: Path, monkeypatch: pytest.M
     assert "own.csv was derived from -, or from the same scores" in said(result)
 
 
-def test_more_papers_wanted_than_there_are_is_explained_by_full_papers(folder: Path) -> None:
-    result = matched(folder, "--demand 30 --capacity 1")
-    assert result.returncode == 0, result.stderr
-    assert "papers have room (capacity)" not in said(result)
-    assert "is full (capacity)" in said(result)
-
-
 def test_regions_of_one_possible_type_are_said_to_tell_everything(folder: Path) -> None:
     words = ("types papers.csv --from last_year_scores.csv --archive-papers last_year_papers.csv",)
     assert "nothing is guaranteed" not in said(run(*words, "--regions 4 --out few.csv", folder=folder))
@@ -325,15 +296,6 @@ def test_more_room_than_there_are_reviewers_is_room_for_all_of_them(folder: Path
         assert result.returncode == 0, result.stderr
         published.append((folder / "pairs.csv").read_bytes())
     assert published[0] == published[1]
-
-
-@pytest.mark.parametrize("most", ["99999999999999999999", "1e30"])
-def test_a_limit_of_too_many_papers_is_refused_where_it_stands(folder: Path, most: str) -> None:
-    (folder / "max_papers.csv").write_text(f"~Maya_Example1,2\n~Emil_Example1,{most}\n")
-    result = matched(folder)
-    assert result.returncode == 2
-    assert "max_papers.csv, line 2, column 'max_papers'" in said(result)
-    assert "expected a whole number from 0 to 1,000,000,000" in said(result)
 
 
 def test_conflicts_of_one_who_does_not_take_part_are_left_out(folder: Path) -> None:

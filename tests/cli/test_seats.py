@@ -163,23 +163,12 @@ def test_compare_takes_the_same_limits(folder: Path) -> None:
     assert "fairness" in told["not_to_be_published"]
 
 
-def test_compare_shows_how_evenly_both_sides_are_served(folder: Path) -> None:
-    result = run(
-        "compare reviewers.csv papers.csv --domain papers --areas 2 --capacity 2 --demand 2 --methods once,hungarian",
-        "--runs 1",
-        folder=folder,
-    )
-    assert result.returncode == 0, result.stderr
-    heading = next(line for line in result.stdout.splitlines() if "first run" in line)
-    assert "worst served" in heading
-    assert max(map(len, result.stdout.splitlines())) <= 80
-
-
 def test_compare_writes_a_page_that_shows_how_evenly_both_sides_are_served(folder: Path) -> None:
     words = ("reviewers.csv papers.csv --domain papers --capacity 2 --demand 2 --page page",)
     result = run("compare", *words, "--areas 2 --methods once,hungarian --runs 1", folder=folder)
     assert result.returncode == 0, result.stderr
     assert "page/report.html" in result.stdout
+    assert any("first run" in line and "worst served" in line for line in result.stdout.splitlines())
     page = (folder / "page" / "report.html").read_text()
     assert "Gini" in page
     assert "Not to be published" in page

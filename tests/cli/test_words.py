@@ -30,6 +30,7 @@ def test_help_shows_every_default_to_its_end_within_80_columns(
     assert "Usage" in text
     assert "\N{HORIZONTAL ELLIPSIS}" not in text
     assert max(map(len, text.splitlines())) <= 80
+    assert f"palmatch {' '.join(words)}" in text.split("Example", 1)[1]
 
 
 def test_help_and_pages_say_that_interest_may_leave_units_unfilled(tmp_path: Path) -> None:

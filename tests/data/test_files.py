@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palmatch.data import files
-from palmatch.data.files import filled_series, identifiers, read_sheet, write_rows
+from palmatch.data.files import filled_series, identifiers, read_sheet
 from palmatch.domains.mobility import read_points
 from palmatch.errors import InputError
 
@@ -209,10 +208,6 @@ def test_a_mistake_in_parquet_names_its_row(tmp_path: Path, change: dict[str, ob
     assert words in complaint_about(parquet(tmp_path, **(columns | change)))
 
 
-def test_a_column_that_parquet_lacks_is_named(tmp_path: Path) -> None:
-    assert "expected one called 'lon'" in complaint_about(parquet(tmp_path, id=["a", "b"], lat=[1.0, 2.0]))
-
-
 def test_a_parquet_file_cut_short_anywhere_is_a_sentence(tmp_path: Path) -> None:
     whole = parquet(tmp_path, id=["a"], lat=[40.7], lon=[-73.9]).read_bytes()
     for length in range(0, len(whole), 37):
@@ -222,22 +217,6 @@ def test_a_parquet_file_cut_short_anywhere_is_a_sentence(tmp_path: Path) -> None
 
 
 # --- size ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["many.csv", "many.parquet"])
-def test_a_hundred_thousand_rows_are_all_there(tmp_path: Path, name: str) -> None:
-    count = 100_000
-    generator = np.random.default_rng(3)
-    columns: dict[str, Any] = {
-        "id": [f"agent {number}" for number in range(count)],
-        "lat": 40 + generator.random(count),
-        "lon": -74 + generator.random(count),
-    }
-    write_rows(tmp_path / name, columns)
-    points = read_points(tmp_path / name, role="agents")
-    assert points.ids == tuple(columns["id"])
-    assert np.array_equal(points.latitude, columns["lat"])
-    assert np.array_equal(points.longitude, columns["lon"])
 
 
 @pytest.mark.parametrize(

@@ -142,8 +142,9 @@ def test_constraints_are_conflicts_nothing_or_pairs_beforehand(tmp_path: Path) -
 def test_limits_and_regions_of_users_are_read_once_each(tmp_path: Path) -> None:
     assert read_max_papers(written(tmp_path, "max.csv", "ana,3\nbo,0\n")) == {"ana": 3, "bo": 0}
     assert read_regions(written(tmp_path, "regions.csv", "user,region\nana,Theory\n")) == {"ana": "Theory"}
-    with pytest.raises(InputError, match="line 2, column 'max_papers': found a number that does not fit"):
-        read_max_papers(written(tmp_path, "half.csv", "ana,3\nbo,1.5\n"))
+    for most in ("1.5", "1e30", "99999999999999999999"):
+        with pytest.raises(InputError, match="line 2, column 'max_papers': found a number that does not fit"):
+            read_max_papers(written(tmp_path, "wrong.csv", f"ana,3\nbo,{most}\n"))
     with pytest.raises(InputError, match="line 2, column 'user': found 'ana', expected each user once"):
         read_regions(written(tmp_path, "twice.csv", "ana,x\nana,y\n"))
 

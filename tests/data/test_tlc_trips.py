@@ -209,12 +209,6 @@ def test_rows_are_left_out_for_a_named_reason_and_counted(tmp_path: Path) -> Non
     assert (trips.rows, len(trips), trips.outside) == (19, 3, 0)
 
 
-def test_a_row_with_too_many_or_too_few_fields_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
-    trips = read_trips(written(tmp_path, csv((*TRIPS[0], "one too many"), TRIPS[0][:5], TRIPS[0][:2])))
-    assert (len(trips), trips.dropped, trips.rows) == (2, {"no position": 1}, 3)
-    assert np.isnan(trips.dropoff_latitude).tolist() == [False, True]
-
-
 def test_a_stray_quotation_mark_does_not_remove_the_rows_after_it(tmp_path: Path) -> None:
     junk = '"never closed,2016-03-01 00:00:00,1,2,3,4,5'
     trips = read_trips(written(tmp_path, csv(junk, *TRIPS * 500, junk, *TRIPS * 500)))

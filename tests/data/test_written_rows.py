@@ -22,15 +22,6 @@ ROWS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", ["pairs.csv", "pairs.parquet"])
-def test_the_same_content_gives_the_same_bytes(tmp_path: Path, name: str) -> None:
-    write_rows(tmp_path / name, ROWS)
-    first = (tmp_path / name).read_bytes()
-    write_rows(tmp_path / name, ROWS)
-    assert (tmp_path / name).read_bytes() == first
-    assert [path.name for path in tmp_path.iterdir()] == [name]
-
-
-@pytest.mark.parametrize("name", ["pairs.csv", "pairs.parquet"])
 def test_written_rows_are_read_back(tmp_path: Path, name: str) -> None:
     write_rows(tmp_path / name, ROWS)
     frame = pl.read_csv(tmp_path / name) if name.endswith("csv") else pl.read_parquet(tmp_path / name)
@@ -60,12 +51,6 @@ def test_a_place_that_cannot_be_written_is_a_sentence(tmp_path: Path, name: str,
     with pytest.raises(InputError, match=words):
         write_rows(tmp_path / name, ROWS)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_directory_is_not_overwritten(tmp_path: Path) -> None:
-    (tmp_path / "pairs.csv").mkdir()
-    with pytest.raises(InputError, match="directory"):
-        write_rows(tmp_path / "pairs.csv", ROWS)
 
 
 @pytest.mark.parametrize("columns", [{}, {"a": [1, 2], "b": [1]}, {"a": [1, "x"]}])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from scipy.stats import norm
 import palmatch as pm
 from palmatch.methods import Settings
 from palmatch.report.figures import roc_curves
-from palmatch.report.style import ALARM, save
+from palmatch.report.style import ALARM
 from palmatch.studies.audit import Audit, audit
 from palmatch.studies.blackbox import Attack, Bound
 
@@ -94,9 +93,3 @@ def test_a_broken_guarantee_is_drawn_in_its_own_colour(found):
     colours = [line.get_color() for line in figure.axes[0].get_lines()[1:]]
     assert colours[0] == ALARM != colours[1]
     assert "BROKEN" in words_of(figure)
-
-
-def test_pictures_are_the_same_bytes_every_time(found, tmp_path: Path):
-    for name in ("one.png", "two.png"):
-        save(roc_curves(found.attacks), tmp_path / name)
-    assert (tmp_path / "one.png").read_bytes() == (tmp_path / "two.png").read_bytes()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import polars as pl
 import pytest
@@ -11,7 +9,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from palmatch.report.figures import day_figure
-from palmatch.report.style import save
 
 
 def day(
@@ -63,11 +60,6 @@ def test_the_title_says_that_a_city_is_synthetic_and_what_is_guaranteed() -> Non
     assert "no privacy" in words_of(day_figure(*public_day(10, epsilon=float("inf"))))
 
 
-def test_a_count_of_batches_has_its_own_plural() -> None:
-    words = words_of(day_figure(*public_day(1))).replace("\N{NO-BREAK SPACE}", " ")
-    assert "50 requests in 1 batch of 30 s" in " ".join(words.split())
-
-
 def test_a_simulation_is_called_one() -> None:
     rows, agents, told = public_day(10)
     assert "a simulation" in " ".join(words_of(day_figure(rows, agents, told | {"simulation": True})).split())
@@ -113,9 +105,3 @@ def test_curves_follow_the_rows_however_long_the_day_is(count: int) -> None:
         np.testing.assert_allclose(by.lines[0].get_ydata(), 3.0)
     np.testing.assert_allclose(lost.lines[0].get_ydata(), 10.0)
     np.testing.assert_allclose(lost.lines[1].get_ydata(), 10.0)
-
-
-def test_the_figure_is_the_same_bytes_every_time(tmp_path: Path) -> None:
-    for name in ("a.png", "b.png"):
-        save(day_figure(*public_day(20)), tmp_path / name)
-    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
