@@ -62,7 +62,6 @@ test-rest: kernels
 # What takes minutes: large numbers, random kills, mutated inputs.
 nightly: setup soak fuzz mutants
 	$(BIN)/pytest tests/nightly
-	$(BIN)/python tests/oracle.py
 
 # Defects planted in the source one at a time, each with the test that has to fail; an hour or two.
 mutants: setup clean-kernels

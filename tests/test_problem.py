@@ -112,10 +112,6 @@ def test_every_agent_is_scored_with_its_own_resource(agents: int) -> None:
     assert problem.true_utility(np.array([2, 0])).tolist() == utilities[:, [2, 0]].tolist()
 
 
-def test_a_matching_without_pairs_is_worth_nothing() -> None:
-    assert make().true_utility_of(np.full(4, -1)).tolist() == [0.0] * 4
-
-
 def test_scores_are_those_of_the_truth_not_of_what_was_acted_on() -> None:
     truth = TYPES * 0.5
     problem = make(truth=truth)

@@ -99,246 +99,106 @@ def test_a_domain_of_thirty_lines_can_be_matched_by_every_method_that_needs_no_m
 # --- broken domains -------------------------------------------------------------------------------------------------
 
 
-class Transposed(Chargers):
-    def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
-        return super().utility(types, columns).T
-
-
-class Unwanted(Chargers):
-    def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
-        return np.where(super().utility(types, columns) < 0.05, 0.0, super().utility(types, columns))
-
-
-class Euros(Chargers):
-    def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
-        return 2 * super().utility(types, columns)
-
-
-class NotANumber(Chargers):
-    def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
-        return np.where(types[:, :1] > 30, np.nan, super().utility(types, columns))
-
-
-class Moody(Chargers):
-    moods = np.random.default_rng(0)
-
-    def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
-        return super().utility(types, columns) * self.moods.uniform(0.5, 1.0)
-
-
-class IgnoresColumns(Chargers):
-    def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
-        return super().utility(types)
-
-
-class NoColumns(Chargers):
-    def utility(self, types: FloatArray) -> FloatArray:  # type: ignore[override]  # the point
-        return super().utility(types)
-
-
-class FirstColumns(Chargers):
-    def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
-        return super().utility(types)[:, : None if columns is None else len(columns)]
-
-
-class ScaledByBestColumn(Chargers):
-    def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
-        own = super().utility(types, columns)
-        scaled: FloatArray = own / own.max(axis=1, keepdims=True)
-        return scaled
-
-
-class ScaledByBestAgent(Chargers):
-    def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
-        own = super().utility(types, columns)
-        scaled: FloatArray = own / own.max(axis=0, keepdims=True)
-        return scaled
-
-
-class Single(Chargers):
-    def utility(self, types: FloatArray, columns: IntArray | None = None) -> Any:
-        return super().utility(types, columns).astype(np.float32)
-
-
-class Lists(Chargers):
-    def utility(self, types: FloatArray, columns: IntArray | None = None) -> Any:
-        return super().utility(types, columns).tolist()
-
-
-class Overwrites(Chargers):
-    def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
-        own = super().utility(types, columns)
-        types[:, 0] += 1e-9
-        return own
-
-
-class Tired(Chargers):
-    def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
-        raise OSError("the road is closed")
-
-
-class OneRegionForAll(Chargers):
-    def region_of(self, types: FloatArray) -> Sequence[Region]:
-        return [0]
-
-
-class UnhashableRegions(Chargers):
-    def region_of(self, types: FloatArray) -> Sequence[Any]:
-        return [[int(kilometre // 10)] for kilometre in types[:, 0]]
-
-
-class UnsortableRegions(Chargers):
-    def region_of(self, types: FloatArray) -> Sequence[Region]:
-        return [complex(kilometre // 10) for kilometre in types[:, 0]]
-
-
-class MixedRegions(Chargers):
-    def region_of(self, types: FloatArray) -> Sequence[Region]:
-        return [int(k // 10) if k < 10 else str(k // 10) for k in types[:, 0]]
-
-
-class SetRegions(Chargers):
-    """Frozen sets can be compared, but not put in order."""
-
-    def region_of(self, types: FloatArray) -> Sequence[Region]:
-        return [frozenset({int(kilometre // 10)}) for kilometre in types[:, 0]]
-
-
-class RegionsByRank(Chargers):
-    def region_of(self, types: FloatArray) -> Sequence[Region]:
-        return [int(row >= len(types) // 2) for row in range(len(types))]
-
-
-class RegionsByTime(Chargers):
-    clock = np.zeros(1)
-
-    def region_of(self, types: FloatArray) -> Sequence[Region]:
-        self.clock[0] += 1
-        return [(int(k // 10), int(self.clock[0])) for k in types[:, 0]]
-
-
-class EmptyRegion(Chargers):
-    def types_of(self, region: Any) -> FloatArray:
-        return super().types_of(region)[:0]
-
-
-class NarrowTypes(Chargers):
-    def types_of(self, region: Any) -> FloatArray:
-        return super().types_of(region)[:, :1]
-
-
-class FlatTypes(Chargers):
-    def types_of(self, region: Any) -> Any:
-        return super().types_of(region)[0]
-
-
-class WholeTypes(Chargers):
-    def types_of(self, region: Any) -> Any:
-        return super().types_of(region).astype(int)
-
-
-class RandomTypes(Chargers):
-    moods = np.random.default_rng(0)
-
-    def types_of(self, region: Any) -> FloatArray:
-        return super().types_of(region) + self.moods.uniform(0, 0.001)
-
-
-class FarEdgeBelongsToTheNext(Chargers):
-    def types_of(self, region: Any) -> FloatArray:
-        return np.vstack((super().types_of(region), [[region * 10 + 10.0, 1.0]]))
-
-
-class ImpossibleTypes(Chargers):
-    def types_of(self, region: Any) -> FloatArray:
-        return np.vstack((super().types_of(region), [[region * 10 + 1.0, -50.0]]))
-
-
-class LastOfNone(Chargers):
-    def representative(self, region: Region) -> int:
-        return 20
-
-
-class FromTheEnd(Chargers):
-    def representative(self, region: Region) -> int:
-        return -1
-
-
-class Halfway(Chargers):
-    def representative(self, region: Region) -> Any:
-        return 2.0
-
-
-class Guess(Chargers):
-    prior_source = ""
-
-    def priors(self, regions: Sequence[Region]) -> Any:
-        return [np.ones(20) for _ in regions]
-
-
-class HalfAGuess(Guess):
-    def priors(self, regions: Sequence[Region]) -> Any:
-        return [np.ones(10) for _ in regions]
-
-
-class NoGuess(Guess):
-    def priors(self, regions: Sequence[Region]) -> Any:
-        return [np.zeros(20) for _ in regions]
-
-
-class MoodyGuess(Guess):
-    def priors(self, regions: Sequence[Region]) -> Any:
-        return [np.random.default_rng().random(20) for _ in regions]
-
-
-class OneGuess(Guess):
-    def priors(self, regions: Sequence[Region]) -> Any:
-        return np.ones(20)
-
-
-class GuessFromNowhere(Chargers):
-    def priors(self, regions: Sequence[Region]) -> Any:
-        return [np.ones(20) for _ in regions]
-
-
-BROKEN: list[tuple[type[Chargers], str]] = [
-    (Transposed, r"utility\(types\) of shape \(5, the number of resources\), got \(6, 5\)"),
-    (Unwanted, r"in \(0, 1\], got a number of 0 or less for row"),
-    (Euros, r"in \(0, 1\], got a number above 1 for row"),
-    (NotANumber, r"in \(0, 1\], got no number for row 4 and column 0"),
-    (Moody, r"utility\(types\) to be the same when it is asked for twice"),
-    (IgnoresColumns, r"utility\(types, columns\) of shape \(5, 1\), got \(5, 6\)"),
-    (NoColumns, r"utility\(types, columns\) to work, but it raised TypeError"),
-    (FirstColumns, r"utility\(types, columns\) to agree with utility\(types\)"),
-    (ScaledByBestColumn, r"utility\(types, columns\) to agree with utility\(types\)"),
-    (ScaledByBestAgent, r"same whichever others are asked about, but for rounding; it differs for row 0"),
-    (Single, r"in float64, got float32"),
-    (Lists, r"to be an array, got list"),
-    (Overwrites, r"to leave its types alone"),
-    (Tired, r"utility\(types\) to work, but it raised OSError in .*test_testing.py, line"),
-    (OneRegionForAll, r"one region per type \(5\), got 1"),
-    (UnhashableRegions, r"hashable regions, got \[0\] for row 0"),
-    (UnsortableRegions, r"regions that can be sorted"),
-    (MixedRegions, r"regions that can be sorted"),
-    (SetRegions, r"one always comes before the other"),
-    (RegionsByRank, r"region to be the same whichever others are asked about"),
-    (RegionsByTime, r"region_of\(types\) to be the same when it is asked for twice"),
-    (EmptyRegion, r"types_of\(0\) to have at least one row"),
-    (NarrowTypes, r"as wide as a type \(2\), got shape \(20, 1\)"),
-    (FlatTypes, r"as wide as a type \(2\), got shape \(2,\)"),
-    (WholeTypes, r"types_of\(0\) to be a float64 array, got int64"),
-    (RandomTypes, r"types_of\(0\) to be the same when it is asked for twice"),
-    (FarEdgeBelongsToTheNext, r"types_of\(0\) to be in region 0, but row 20 is in 1"),
-    (ImpossibleTypes, r"utility\(types_of\(0\)\) in \(0, 1\], got"),
-    (LastOfNone, r"representative\(0\) to be a row number of types_of\(0\), from 0 to 19, got 20"),
-    (FromTheEnd, r"from 0 to 19, got -1"),
-    (Halfway, r"from 0 to 19, got 2\.0"),
-    (HalfAGuess, r"priors\(\[0\]\) to be an array of a weight for each of the 20 rows"),
-    (NoGuess, r"weights of priors\(\[0\]\) to be numbers of at least 0, and some above 0"),
-    (OneGuess, r"priors\(\[0\]\) to be a list of one array"),
-    (GuessFromNowhere, r"to name the data that they come from, as prior_source"),
-    (MoodyGuess, r"priors\(\[0\]\) to be the same when it is asked for twice"),
-]
+def utility_of(change: Callable[..., Any]) -> dict[str, Any]:
+    """A method `utility` that changes what Chargers gives; `change` also gets the types and the columns."""
+
+    def utility(self: Chargers, types: FloatArray, columns: IntArray | None = None) -> Any:
+        return change(Chargers.utility(self, types, columns), types, columns)
+
+    return {"utility": utility}
+
+
+def regions_of(name: Callable[[float], Any]) -> dict[str, Any]:
+    """A method `region_of` that names a region by the kilometre."""
+    return {"region_of": lambda self, types: [name(kilometre) for kilometre in types[:, 0]]}
+
+
+def types_by(change: Callable[[FloatArray, Any], Any]) -> dict[str, Any]:
+    """A method `types_of` that changes what Chargers gives for a region."""
+    return {"types_of": lambda self, region: change(Chargers.types_of(self, region), region)}
+
+
+def prior_by(weights: Callable[[], FloatArray], source: str | None = "") -> dict[str, Any]:
+    """A prior of these weights in every region."""
+    named = {} if source is None else {"prior_source": source}
+    return {"priors": lambda self, regions: [weights() for _ in regions], **named}
+
+
+def tired(self: Chargers, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
+    raise OSError("the road is closed")
+
+
+def overwriting(own: FloatArray, types: FloatArray, _columns: IntArray | None) -> FloatArray:
+    types[:, 0] += 1e-9
+    return own
+
+
+def made(name: str, **methods: Any) -> type[Chargers]:
+    return type(name, (Chargers,), methods)
+
+
+MOODS, CALLS = np.random.default_rng(0), count()
+Guess = made("Guess", **prior_by(lambda: np.ones(20)))
+Overwrites = made("Overwrites", **utility_of(overwriting))
+# What is wrong with a domain, and how that is named. Frozen sets can be compared, but not put in order.
+BROKEN: list[tuple[type[Chargers], str]] = [(made(name, **methods), sentence) for name, methods, sentence in [
+    ("Transposed", utility_of(lambda own, *_: own.T),
+     r"utility\(types\) of shape \(5, the number of resources\), got \(6, 5\)"),
+    ("Unwanted", utility_of(lambda own, *_: np.where(own < 0.05, 0.0, own)),
+     r"in \(0, 1\], got a number of 0 or less for row"),
+    ("Euros", utility_of(lambda own, *_: 2 * own), r"in \(0, 1\], got a number above 1 for row"),
+    ("NotANumber", utility_of(lambda own, types, _: np.where(types[:, :1] > 30, np.nan, own)),
+     r"in \(0, 1\], got no number for row 4 and column 0"),
+    ("Moody", utility_of(lambda own, *_: own * MOODS.uniform(0.5, 1.0)),
+     r"utility\(types\) to be the same when it is asked for twice"),
+    ("IgnoresColumns", {"utility": lambda self, types, columns=None: Chargers.utility(self, types)},
+     r"utility\(types, columns\) of shape \(5, 1\), got \(5, 6\)"),
+    ("NoColumns", {"utility": lambda self, types: Chargers.utility(self, types)},
+     r"utility\(types, columns\) to work, but it raised TypeError"),
+    ("FirstColumns", {"utility": lambda self, types, columns=None: Chargers.utility(self, types)[
+        :, : None if columns is None else len(columns)]},
+     r"utility\(types, columns\) to agree with utility\(types\)"),
+    ("ScaledByBestColumn", utility_of(lambda own, *_: own / own.max(axis=1, keepdims=True)),
+     r"utility\(types, columns\) to agree with utility\(types\)"),
+    ("ScaledByBestAgent", utility_of(lambda own, *_: own / own.max(axis=0, keepdims=True)),
+     r"same whichever others are asked about, but for rounding; it differs for row 0"),
+    ("Single", utility_of(lambda own, *_: own.astype(np.float32)), r"in float64, got float32"),
+    ("Lists", utility_of(lambda own, *_: own.tolist()), r"to be an array, got list"),
+    ("Tired", {"utility": tired}, r"utility\(types\) to work, but it raised OSError in .*test_testing.py, line"),
+    ("OneRegionForAll", {"region_of": lambda self, types: [0]}, r"one region per type \(5\), got 1"),
+    ("UnhashableRegions", regions_of(lambda k: [int(k // 10)]), r"hashable regions, got \[0\] for row 0"),
+    ("UnsortableRegions", regions_of(lambda k: complex(k // 10)), r"regions that can be sorted"),
+    ("MixedRegions", regions_of(lambda k: int(k // 10) if k < 10 else str(k // 10)), r"regions that can be sorted"),
+    ("SetRegions", regions_of(lambda k: frozenset({int(k // 10)})), r"one always comes before the other"),
+    ("RegionsByRank", {"region_of": lambda self, types: [int(row >= len(types) // 2) for row in range(len(types))]},
+     r"region to be the same whichever others are asked about"),
+    ("RegionsByTime", regions_of(lambda k: (int(k // 10), next(CALLS))),
+     r"region_of\(types\) to be the same when it is asked for twice"),
+    ("EmptyRegion", types_by(lambda types, _: types[:0]), r"types_of\(0\) to have at least one row"),
+    ("NarrowTypes", types_by(lambda types, _: types[:, :1]), r"as wide as a type \(2\), got shape \(20, 1\)"),
+    ("FlatTypes", types_by(lambda types, _: types[0]), r"as wide as a type \(2\), got shape \(2,\)"),
+    ("WholeTypes", types_by(lambda types, _: types.astype(int)), r"types_of\(0\) to be a float64 array, got int64"),
+    ("RandomTypes", types_by(lambda types, _: types + MOODS.uniform(0, 0.001)),
+     r"types_of\(0\) to be the same when it is asked for twice"),
+    ("FarEdgeBelongsToTheNext", types_by(lambda types, region: np.vstack((types, [[region * 10 + 10.0, 1.0]]))),
+     r"types_of\(0\) to be in region 0, but row 20 is in 1"),
+    ("ImpossibleTypes", types_by(lambda types, region: np.vstack((types, [[region * 10 + 1.0, -50.0]]))),
+     r"utility\(types_of\(0\)\) in \(0, 1\], got"),
+    ("LastOfNone", {"representative": lambda self, region: 20},
+     r"representative\(0\) to be a row number of types_of\(0\), from 0 to 19, got 20"),
+    ("FromTheEnd", {"representative": lambda self, region: -1}, r"from 0 to 19, got -1"),
+    ("Halfway", {"representative": lambda self, region: 2.0}, r"from 0 to 19, got 2\.0"),
+    ("HalfAGuess", prior_by(lambda: np.ones(10)),
+     r"priors\(\[0\]\) to be an array of a weight for each of the 20 rows"),
+    ("NoGuess", prior_by(lambda: np.zeros(20)),
+     r"weights of priors\(\[0\]\) to be numbers of at least 0, and some above 0"),
+    ("OneGuess", {"prior_source": "", "priors": lambda self, regions: np.ones(20)},
+     r"priors\(\[0\]\) to be a list of one array"),
+    ("GuessFromNowhere", prior_by(lambda: np.ones(20), source=None),
+     r"to name the data that they come from, as prior_source"),
+    ("MoodyGuess", prior_by(lambda: np.random.default_rng().random(20)),
+     r"priors\(\[0\]\) to be the same when it is asked for twice"),
+]] + [(Overwrites, r"to leave its types alone")]  # fmt: skip
 
 
 def test_a_domain_with_a_prior_passes() -> None:

@@ -33,6 +33,12 @@ def test_match_states_the_guarantee_of_the_accountant_that_is_named(town, accoun
     assert "Applies to: every agent that takes part" in text
 
 
+def test_an_accountant_of_another_name_is_refused_in_a_sentence(town):
+    result = run("match agents.csv vehicles.csv --accountant unknown --out p.csv", folder=town)
+    assert result.returncode == 2
+    assert "'unknown' is not one of 'auto', 'renyi', 'pure'" in " ".join(result.stderr.replace("│", " ").split())
+
+
 def test_match_says_which_figures_are_not_to_be_published(town):
     ours, paper = (
         said("match agents.csv vehicles.csv --method", policy, "--out p.csv --json", f"{policy}.json", folder=town)

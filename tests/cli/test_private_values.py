@@ -5,13 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pandas as pd
-import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import palmatch as pm
 from palmatch.data import tlc
 from palmatch.errors import PalmatchError
 from running import run
@@ -71,32 +68,6 @@ def test_no_message_about_a_file_of_labels_shows_one(tmp_path: Path, reviewers: 
     assert result.returncode == 2
     assert "5316" not in result.stderr.replace("'5316'" if "primary" in reviewers else "", ""), result.stderr
     assert not re.search("'[01]'", result.stderr), result.stderr
-
-
-@pytest.mark.parametrize("library", ["polars", "pandas", "pyarrow", "array"])
-@pytest.mark.parametrize("fault", ["names", "text", "range", "missing"])
-def test_no_message_about_a_frame_shows_a_place(library: str, fault: str) -> None:
-    value = {"text": f"4o.{SECRET}", "range": 140.7316452, "missing": None}.get(fault, 40.7316452)
-    columns = {
-        "id": ["a0", "a1"],
-        "north" if fault == "names" else "lat": [40.7316451, value],
-        "lon": [-73.97316452, -73.9],
-    }
-    if library == "array":
-        rows = [[column[n] for name, column in columns.items() if name != "id"] for n in range(2)]
-        frame = rows if fault != "names" else [[*row, 7.0] for row in rows]
-    else:
-        frame = pd.DataFrame(columns)
-        if library != "pandas":
-            frame = pl.DataFrame(columns, strict=False) if library == "polars" else None
-    if frame is None:
-        pa = pytest.importorskip("pyarrow", reason="needs the extra pyarrow")
-        if fault == "text":
-            columns["lat"] = list(map(str, columns["lat"]))
-        frame = pa.table(columns)
-    with pytest.raises(PalmatchError) as told:
-        pm.mobility.problem(frame, [(40.75, -73.98)])
-    assert "7316" not in str(told.value), told.value
 
 
 def test_no_message_about_taxi_records_without_a_header_shows_a_place(tmp_path: Path) -> None:

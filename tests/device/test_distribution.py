@@ -59,10 +59,6 @@ def test_chances_stay_within_bounds_for_thousands_of_resources() -> None:
     assert worst <= TOLERANCE
 
 
-def test_one_resource_is_certain() -> None:
-    assert weights_of([1e-300]) == [GRID]
-
-
 def test_equal_utilities_have_equal_probabilities_up_to_rounding() -> None:
     weights = weights_of([0.3] * 7)
     assert max(weights) - min(weights) <= 7

@@ -15,12 +15,11 @@ from hypothesis import strategies as st
 from palmatch.device import checks as device_checks
 from palmatch.device.checks import check_table, keeps, power_below
 from palmatch.device.distribution import GRID, draw_report
-from palmatch.device.grid import Place
 from palmatch.device.records import ReportTable
 from palmatch.errors import InputError, Refused
 from palmatch.mechanisms import channel
 
-from .games import chances_at_random, table_at_random
+from .games import chances_at_random
 
 
 def response(cells: int, epsilon: float) -> tuple[tuple[int, ...], ...]:
@@ -190,9 +189,3 @@ def _first(row: tuple[int, ...], report: int) -> int:
         else:
             low = middle + 1
     return low
-
-
-def test_tables_at_random_are_mostly_good():
-    random = Random(7)
-    codes = [refusal(table_at_random(random, "g", Place("0,0", 0), 9, 1.0), 1.0) for _ in range(200)]
-    assert codes == [None] * 200

@@ -186,23 +186,6 @@ def test_drawn_areas_cost_nothing_where_nothing_is_guaranteed_and_for_papers_whi
     assert drawn([[1, 1, 0]], [[1, 0, 1]], reviewer_primary=[0]).disclosure is None
 
 
-def test_given_primary_areas_are_kept() -> None:
-    problem = pm.papers.problem(
-        [[1, 1, 0], [0, 1, 1]],
-        [[1, 0, 0]],
-        reviewer_primary=np.array([1, 2]),
-        area_names=["A", "B", "C"],
-        paper_primary=[0],
-    )
-    assert [str(problem.regions[place]) for place in problem.region_index] == ["B", "C"]
-
-
-def test_the_paper_test_case_has_the_size_that_the_paper_says() -> None:
-    problem = drawn(some_marks(189, 25, 1), some_marks(73, 25, 2), areas=3)
-    assert (problem.agents, problem.resources) == (189, 73)
-    assert len(problem.domain.types_of(problem.regions[0])) == 1 + 24 + 276
-
-
 def complaint(*arguments: Any, **options: Any) -> str:
     with pytest.raises(InputError) as caught:
         drawn(*arguments, **options)

@@ -90,12 +90,3 @@ def test_regions_that_are_numbers_work_or_are_refused() -> None:
     except InputError:
         return
     assert pm.match(problem, seed=1).matched == 1
-
-
-def test_the_wrong_number_of_resource_ids_is_named() -> None:
-    complaint([[0.5, 0.6]], ["north"], COULD_BE, resource_ids=["x"])
-    complaint([[0.5, 0.6]], ["north"], COULD_BE, resource_ids=["x", "y", "z"])
-
-
-def test_too_many_budgets_are_counted() -> None:
-    assert "3" in complaint([[0.5, 0.6]], ["north"], COULD_BE, epsilon=[1, 2, 3])

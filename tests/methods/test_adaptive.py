@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -79,14 +78,6 @@ def test_an_agent_that_looks_at_its_own_utilities_is_caught_exactly():
         return whole_games(plan, problem, game=game, seed=0)[row]
 
     assert first_beyond([leaking(row) for row in range(5)], 1.0) is not None
-
-
-def test_the_same_reports_give_the_same_game_wherever_the_agents_are(night):
-    plan = reporting(Workspace(night), Settings())
-    told = draw_reports(plan, randomness(keys_of(night.agent_ids), 3))
-    elsewhere = replace(plan, cell=np.zeros_like(plan.cell))
-    keys = keys_of(night.agent_ids)
-    assert steps(plan, told, keys, 3) == steps(elsewhere, told, keys, 3)
 
 
 def test_lists_are_in_order_of_worth_after_a_share_of_the_price(night):

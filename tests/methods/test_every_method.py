@@ -65,12 +65,6 @@ def test_every_method_returns_a_matching(method: str, agents: int, resources: in
 
 
 @pytest.mark.parametrize("method", pm.METHODS)
-def test_every_method_returns_a_matching_when_interest_is_bounded(method: str) -> None:
-    problem = town(10, 10, interest=2)
-    check_matching(problem, pm.match(problem, method, seed=1))
-
-
-@pytest.mark.parametrize("method", pm.METHODS)
 def test_the_same_seed_gives_the_same_matching(method: str) -> None:
     problem = town(12, 12)
     first, second = pm.match(problem, method, seed=7), pm.match(problem, method, seed=7)

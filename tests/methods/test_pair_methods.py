@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import networkx as nx
 import numpy as np
 import polars as pl
 import pytest
@@ -86,15 +85,6 @@ def test_the_optimum_is_the_best_of_all_pairings(seed, agents, conflicts):
     worth = partners.mutual_utilities(problem.true_utility(), problem.capacities)
     assert matching.welfare == pytest.approx(best_worth(worth), abs=1e-9)
     assert matching.welfare == pytest.approx(optimal_welfare(problem))
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_the_optimum_is_that_of_another_library(seed):
-    problem = rides(seed, agents=40)
-    worth = partners.mutual_utilities(problem.true_utility(), problem.capacities)
-    graph = nx.from_numpy_array(np.where(worth > 0, worth, 0.0))
-    found = nx.max_weight_matching(graph)
-    assert pm.match(problem, "hungarian").welfare == pytest.approx(sum(worth[one, two] for one, two in found))
 
 
 @settings(max_examples=25, deadline=None)

@@ -22,7 +22,6 @@ from palmatch.studies.day import (
     Plan,
     Played,
     Session,
-    check,
     metres_between,
     play_day,
     public_draws,
@@ -214,39 +213,12 @@ def test_the_summary_adds_up(trips: DayTrips, played: Played) -> None:
     assert told["matched"] == len(both)
 
 
-def test_nothing_that_is_computed_from_true_places_is_among_what_may_be_published(
-    trips: DayTrips, played: Played
-) -> None:
-    private = {"welfare", "optimum", "picked_up", "loss", "wait_median_seconds", "seconds"}
-    for columns in (played.batches.columns, played.agents.columns, summary(trips, SHORT, played)):
-        assert not private & set(columns)
-
-
 @pytest.mark.parametrize("method", [name for name, method in pm.METHODS.items() if method.mechanism])
 def test_every_method_of_one_report_can_be_played_for_a_day(trips: DayTrips, tmp_path: Path, method: str) -> None:
     plan = replace(SHORT, method=method, end=SHORT.start + 90)
     played = play_day(trips, replace(plan, seed=None), tmp_path / "budgets.ledger")
     assert played.batches["matched"].sum() > 0
     assert (played.true_batches["welfare"] <= played.true_batches["optimum"] + 1e-9).all()
-
-
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        ({"method": "palma"}, "one report a request, and palma has none"),
-        ({"method": "best"}, "no method 'best'"),
-        ({"vehicles": 0}, "vehicles of at least 1"),
-        ({"batch_seconds": 7.0}, "Expected batch_seconds in seconds that fill an hour.* got batch_seconds=7"),
-        ({"epsilon": -1.0}, "epsilon from 0"),
-        ({"budget": float("nan")}, "budget from 0"),
-        ({"end": SHORT.start}, "Expected end after start=28800, got end=28800"),
-        ({"start": SHORT.start + 1}, "Expected start at the beginning of a batch of 30 s, got start=28801"),
-        ({"end": 90000.0}, "Expected end within the day, got end=90000"),
-    ],
-)
-def test_numbers_that_mean_nothing_are_refused(change: dict[str, object], sentence: str) -> None:
-    with pytest.raises(InputError, match=sentence):
-        check(replace(SHORT, **change))
 
 
 def taxi_file(path: Path) -> Path:

@@ -84,13 +84,6 @@ def test_our_numbers_stand_beside_the_published_ones(rows: pl.DataFrame, records
     assert lines["above 1000"].deviations is None
 
 
-def test_the_same_seed_gives_the_same_rows_and_another_one_does_not(records: study.MobilityRecords) -> None:
-    night = records.batches[0]
-    first, again, other = (study.play_batch(night, 1000.0, 1.0, True, 2, seed) for seed in (5, 5, 6))
-    assert first.equals(again)
-    assert not first["loss"].equals(other["loss"])
-
-
 def test_squares_that_lie_elsewhere_are_other_squares(records: study.MobilityRecords) -> None:
     moved = replace(records, origin=(40.95, -74.7))
     here, there = (some.tasks(edges=(2000,), runs=2, seed=5)[0] for some in (records, moved))
@@ -138,11 +131,6 @@ def test_windows_do_not_reach_over_a_gap(tmp_path: Path) -> None:
     stretches = study.complete_windows(study.tlc.read_trips(path), seconds=30)
     at = [[str(time.time()) for time in stretch] for stretch in stretches]
     assert at == [["08:00:30", "08:01:00"], ["08:05:00", "08:06:00"]]
-
-
-def test_a_file_without_rows_is_said_to_be_so_in_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"trips\.csv has a header and no rows, expected trips; download it again\.$"):
-        study.mobility_of_trips(write_trips(tmp_path / "trips.csv", []))
 
 
 def test_batches_of_another_length_are_not_counted_against_the_paper_s(rows: pl.DataFrame) -> None:
