@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import BrokenExecutor
 from pathlib import Path
 
 import polars as pl
@@ -14,7 +15,7 @@ import pytest
 
 from palmatch.errors import InputError, PalmatchError
 from palmatch.studies import tasks
-from palmatch.studies.tasks import Task, check_settings, run_tasks
+from palmatch.studies.tasks import Task, check_settings, run_tasks, started_processes
 
 HERE = Path(__file__)
 SETTINGS = {"seed": 7, "runs": 3}
@@ -151,6 +152,13 @@ def test_a_process_that_is_killed_ends_in_a_sentence_and_nothing_hangs(tmp_path:
     parts = [Task("too large", killed, (1,), weight=9), Task("another", endless, (2,), weight=8)]
     with pytest.raises(PalmatchError, match=r"is gone .*the same command goes on"):
         run_tasks(tmp_path, parts, SETTINGS, processes=2)
+
+
+def test_calls_end_also_where_a_process_was_killed_before_they_were_made() -> None:
+    with started_processes(2) as pool:
+        assert isinstance(pool.submit(killed, 1).exception(), BrokenExecutor)
+        later = [pool.submit(square, number) for number in range(4)]
+        assert {type(one.exception()) for one in later} <= {BrokenExecutor, type(None)}
 
 
 def test_no_process_at_all_is_refused(tmp_path: Path) -> None:

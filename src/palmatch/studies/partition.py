@@ -297,8 +297,6 @@ class _Runner:
     def __call__(self, what: str, call: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> list[Any]:
         """Return the results of one call for each of some arguments, in their order."""
         futures = [self.executor.submit(call, *given) for given in arguments]
-        # As in `studies.tasks`: one more call, so that CPython watches the last process that it started.
-        self.executor.submit(int)
         left, total = set(futures), len(futures)
         self.tell(what, 0, total)
         try:

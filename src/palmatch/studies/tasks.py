@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import pickle
 import re
 import secrets
 import signal
@@ -20,15 +21,18 @@ from concurrent.futures import (
     CancelledError,
     Executor,
     Future,
-    ProcessPoolExecutor,
+    ThreadPoolExecutor,
     wait,
 )
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache
-from multiprocessing import active_children, get_context
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import TypeAlias
+from queue import SimpleQueue
+from typing import Any, TypeAlias
 
 import polars as pl
 
@@ -107,7 +111,7 @@ def run_tasks(
     workers, tell = min(processes or processors(), len(todo)), progress or (lambda *_: None)
     tell(len(tasks) - len(todo), len(tasks))
     started = started_processes(workers) if executor is None and workers > 1 else nullcontext(executor)
-    with started as computing, closing(_computed(folder, todo, computing, own=executor is None)) as computed:
+    with started as computing, closing(_computed(folder, todo, computing)) as computed:
         for done, _ in enumerate(computed, start=len(tasks) - len(todo) + 1):
             tell(done, len(tasks))
     return pl.concat([pl.read_parquet(folder / task.file_name) for task in tasks])
@@ -185,9 +189,7 @@ def _is_done(path: Path) -> bool:
     return True
 
 
-def _computed(
-    folder: Path, todo: Sequence[Task], executor: Executor | None, *, own: bool
-) -> Generator[Task, None, None]:
+def _computed(folder: Path, todo: Sequence[Task], executor: Executor | None) -> Generator[Task, None, None]:
     """Compute the tasks and write each as it comes back; yield each that is done."""
     if executor is None:
         for task in todo:
@@ -195,10 +197,6 @@ def _computed(
             yield task
         return
     task_of = {executor.submit(task.work, *task.arguments): task for task in todo}
-    if own:
-        # CPython wakes the thread that watches the processes before it starts the process that a task needs, so that
-        # the last one may not be watched: a kill of it would never be noticed. One more call wakes the thread again.
-        executor.submit(int)
     try:
         left = set(task_of)
         while left:
@@ -208,10 +206,8 @@ def _computed(
                 write_rows(folder / task_of[future].file_name, _result(future, task_of[future]))
                 yield task_of[future]
     finally:
-        # Own processes are ended, which fails what waits for them: CPython 3.11 cannot fail what was cancelled.
-        if not own:
-            for future in task_of:
-                future.cancel()
+        for future in task_of:
+            future.cancel()
 
 
 def _result(future: Future[pl.DataFrame], task: Task) -> pl.DataFrame:
@@ -232,18 +228,77 @@ def _result(future: Future[pl.DataFrame], task: Task) -> pl.DataFrame:
 @contextmanager
 def started_processes(count: int) -> Iterator[Executor]:
     """Start processes of this machine; on an error, or Ctrl-C, they end at once with what they are at."""
-    others = set(active_children())
     # spawn, on every system: a fork of a process in which polars or numba have threads may never come back.
-    with ProcessPoolExecutor(count, get_context("spawn"), initializer=_begin_process) as pool:
+    context = get_context("spawn")
+    started: list[tuple[SpawnProcess, Connection]] = []
+    try:
+        for _ in range(count):
+            ours, theirs = context.Pipe()
+            with theirs:
+                process = context.Process(target=_answer_calls, args=(theirs,))
+                process.start()
+            started.append((process, ours))
+        with _ProcessExecutor([pipe for _, pipe in started]) as pool:
+            try:
+                yield pool
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                for process, _ in started:
+                    process.kill()
+                raise
+    finally:
+        for process, pipe in started:
+            pipe.close()
+            process.join()
+
+
+class _ProcessExecutor(ThreadPoolExecutor):
+    """Runs each call in a process, behind a pipe of its own at which a thread waits for the answer.
+
+    However a process ends, so does its pipe: the call under way raises `BrokenExecutor`, and nothing waits. CPython's
+    pool shares two pipes and their locks among all processes and may wait for ever for one that is killed while
+    another is started, or in the middle of an answer.
+    """
+
+    def __init__(self, pipes: Sequence[Connection]) -> None:
+        super().__init__(len(pipes))
+        self._free: SimpleQueue[Connection] = SimpleQueue()
+        for pipe in pipes:
+            self._free.put(pipe)
+
+    def submit(self, call: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Future[Any]:
+        """Return the future result of a call; the first calls are begun first."""
+        return super().submit(self._ask, pickle.dumps((call, arguments, keywords)))
+
+    def _ask(self, call: bytes) -> Any:
+        pipe = self._free.get()
         try:
-            yield pool
-        except BaseException:
-            for process in set(active_children()) - others:
-                process.terminate()
-            raise
+            pipe.send_bytes(call)
+            answer = pipe.recv_bytes()
+        except (EOFError, OSError):
+            raise BrokenExecutor("a process ended in the middle of a call") from None
+        finally:
+            self._free.put(pipe)
+        result, error = pickle.loads(answer)
+        if error is not None:
+            raise error
+        return result
 
 
-def _begin_process() -> None:
-    """Leave Ctrl-C, which reaches the whole group of processes, to the parent, and end with it."""
+def _answer_calls(pipe: Connection) -> None:
+    """Answer each call with what it returns, or raises, until the parent closes the pipe or ends."""
+    # Ctrl-C, which reaches the whole group of processes, is left to the parent.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent()
+    with suppress(EOFError, OSError):
+        while True:
+            pipe.send_bytes(_answer(pipe.recv_bytes()))
+
+
+def _answer(data: bytes) -> bytes:
+    try:
+        call, arguments, keywords = pickle.loads(data)
+        return pickle.dumps((call(*arguments, **keywords), None))
+    except Exception as error:
+        error.add_note("".join(traceback.format_tb(error.__traceback__)))
+        return pickle.dumps((None, error))
