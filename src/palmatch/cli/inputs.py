@@ -50,9 +50,6 @@ from palmatch.threads import both
 Accountants = StrEnum("Accountants", list(ACCOUNTANTS))  # type: ignore[misc]  # known when it is run
 _AUTO = Accountants("auto")
 
-# Metres between the possible agents of a square unless given.
-_SPACING = 100.0
-
 
 @dataclass(frozen=True, kw_only=True)
 class MapOptions:
@@ -474,7 +471,7 @@ def _mobility(request: _Request) -> Inputs:
         mobility.problem,
         *places,
         alpha=chosen.alpha,
-        spacing=_SPACING if chosen.spacing is None else chosen.spacing,
+        spacing=100.0 if chosen.spacing is None else chosen.spacing,
         origin=_origin(chosen),
         likely=None if chosen.likely is None else read_points(chosen.likely, role="resources"),
         reports=None if chosen.reports is None else read_reports(chosen.reports),

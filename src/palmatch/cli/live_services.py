@@ -51,6 +51,7 @@ from palmatch.live.transport import Access, Credentials, Hub, Transport, Unreach
 from palmatch.live.transport.hub import HttpServer, is_loopback, monitor
 from palmatch.live.transport.socket import Limits
 from palmatch.live.trust import (
+    DAY_MS,
     GatewayKeys,
     Trusted,
     TrustFile,
@@ -81,7 +82,6 @@ _LARGEST_TRUST = 2**24
 
 # The limit of one game need not be sharper than what a game's loss varies by.
 _CROWDS, _GAP = 100, 1e-2
-_DAY_MS = 24 * 3600 * 1000
 # What a certificate takes in the message with which a gateway shows all of them.
 _CERTIFICATE = 1024
 # Between two attempts to reach a hub or broker that is not there yet, or two looks for new keys of a gateway.
@@ -136,7 +136,7 @@ def change_keys(folder: Path, change: str, what: Any, days: int, hand_over: m.Ha
         version = publish_at(folder, what).version
         return f"Version {version} of {trust_file} names {what}: serve newer ones there, and give devices this one."
     before = load_trust(trust_file).version if trust_file.exists() else None
-    names = certify(folder, read_resources(what).ids, days * _DAY_MS, hand_over)
+    names = certify(folder, read_resources(what).ids, days * DAY_MS, hand_over)
     if before is not None and load_trust(trust_file).version > before:
         show.say(f"{trust_file} would have ended soon; its next version is valid for {days} days: give it out.")
     if not names:

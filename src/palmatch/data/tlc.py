@@ -71,7 +71,6 @@ _BOX: Final = (40.4, 41.1, -74.4, -73.4)
 _LOOK_BACK: Final = np.timedelta64(1, "h")
 # A pause is a gap of the file if it is a larger share of a window than this, and chance makes it less often than that.
 _SHARE, _BY_CHANCE = 0.2, 1e-5
-_SECOND: Final = np.timedelta64(1, "s")
 
 
 # --- Manhattan ----------------------------------------------------------------------------------------------------
@@ -489,7 +488,7 @@ def _window(
     before = early + np.argsort(-trips.pickup_time[early:begin].astype(np.int64), kind="stable")
     freed = np.column_stack((trips.dropoff_latitude[before], trips.dropoff_longitude[before]))
     chosen = np.flatnonzero(~np.isnan(freed[:, 0]))[: len(requests)]
-    start, seconds = at.astype(datetime), float(length / _SECOND)
+    start, seconds = at.astype(datetime), float(length / np.timedelta64(1, "s"))
     if len(chosen) < len(requests) and not complete:
         return None
     if len(requests) == 0:
@@ -547,7 +546,7 @@ def gap_warnings(times: Times, at: np.datetime64, length: np.timedelta64, *, sin
     pause, (start, stop) = pauses[longest], (mark.astype(datetime) for mark in marks[longest : longest + 2])
     chance = (len(inside) + 1) * (1 - float(pause / (end - since))) ** len(inside)
     # Times are of whole seconds.
-    if pause < max(_SHARE * length, 2 * _SECOND) or chance > _BY_CHANCE:
+    if pause < max(_SHARE * length, np.timedelta64(2, "s")) or chance > _BY_CHANCE:
         return ()
     return (
         f"From {start:%Y-%m-%d %H:%M:%S} to {stop:%Y-%m-%d %H:%M:%S} the file holds no trip: it has a gap there, or "

@@ -32,7 +32,7 @@ from palmatch.live.listing import ListTree
 from palmatch.live.ops import Metrics, steady
 from palmatch.live.rules import Accepted, Crowd, Opening, Outcome, RegionUpdate, Rules
 from palmatch.live.topics import Topic, number_of, table_name
-from palmatch.live.transport.base import Transport
+from palmatch.live.transport.base import AGAIN_SECONDS, Transport
 
 _LOG = logging.getLogger(__name__)
 
@@ -45,8 +45,6 @@ _KIND = {"report": "report", "bids": "bid", "rounds": "claim"}
 _COMMIT_SECONDS = 0.1
 # What is retained comes at once.
 _FOUND_SECONDS = 0.5
-# Between two attempts at a broker that is away, beside what the transport itself waits for it.
-_AGAIN_SECONDS = 0.2
 
 
 def older_journal(game: str) -> str:
@@ -468,7 +466,7 @@ class Board:
                     raise
                 self.trouble = "no broker"
                 _LOG.warning("no broker", extra={"reason": str(error)})
-                await asyncio.sleep(_AGAIN_SECONDS)
+                await asyncio.sleep(AGAIN_SECONDS)
             else:
                 if self.trouble == "no broker":
                     self.trouble = ""

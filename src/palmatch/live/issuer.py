@@ -24,7 +24,7 @@ from palmatch.device import messages as m
 from palmatch.errors import InputError, ProtocolError, TransportError
 from palmatch.live import tokens
 from palmatch.live.codec import body_of, decode, read_body, signed_bytes
-from palmatch.live.journal import KEPT_GAMES, CannotWrite, keep_private
+from palmatch.live.journal import DISK_SECONDS, KEPT_GAMES, CannotWrite, keep_private
 from palmatch.live.keys import Signer, signed_by
 from palmatch.live.ops import Metrics
 from palmatch.live.topics import Topic, game_name, number_of
@@ -45,8 +45,6 @@ CREATE TABLE IF NOT EXISTS token (
 ) WITHOUT ROWID, STRICT;
 """
 _CONTEXT = "token"
-# Between two attempts to write on a full disk.
-_AGAIN_SECONDS = 2.0
 _LARGEST_REQUEST = 2048
 # A page on the operator's origin may read the answers: what is asked is signed by a member, and no cookie counts.
 _ANY_PAGE = {"Access-Control-Allow-Origin": "*"}
@@ -280,7 +278,7 @@ class Announcer:
                 break
             except CannotWrite as error:
                 _LOG.error("no room", extra={"game": game, "reason": str(error)})
-                await asyncio.sleep(_AGAIN_SECONDS)
+                await asyncio.sleep(DISK_SECONDS)
         # Without a connection now, it is announced with the next one.
         with suppress(TransportError):
             await self.transport.publish(topic, packet)

@@ -39,6 +39,10 @@ CREATE TABLE IF NOT EXISTS held (
 """
 
 
+# Between two attempts to write on a full disk.
+DISK_SECONDS = 2.0
+
+
 class CannotWrite(PalmatchError):
     """There is no room for a journal; nothing since the last commit counts."""
 

@@ -16,7 +16,8 @@ from palmatch.errors import ProtocolError
 from palmatch.live.codec import Envelope, expect
 from palmatch.live.topics import Topic
 
-_SOLD = -1.0
+# The price of a resource that is sold for good.
+SOLD = -1.0
 
 
 def open_record(envelope: Envelope) -> r.Open:
@@ -104,7 +105,7 @@ def bulletin_record(envelope: Envelope) -> r.Bulletin:
         previous=message.previous.hex(),
         holders=tuple(tag.hex() if any(tag) else None for tag in split(message.holders, m.TAG)),
         call=message.call,
-        prices=tuple(None if price == _SOLD else price for price in unpack("d", message.prices)),
+        prices=tuple(None if price == SOLD else price for price in unpack("d", message.prices)),
         attempted=tuple(map(bool, message.attempted)),
         over=message.over,
     )

@@ -15,22 +15,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from palmatch.device import messages as m
+from palmatch.device.ledger import DAY
 from palmatch.errors import ProtocolError, TransportError
 from palmatch.live.codec import Envelope, decode, expect
 from palmatch.live.keys import open_handover, tag_of, verify
 from palmatch.live.records import holders
 from palmatch.live.session import Retained
 from palmatch.live.topics import Topic, segment
-from palmatch.live.transport.base import Transport
+from palmatch.live.transport.base import AGAIN_SECONDS, Transport
 from palmatch.live.trust import GatewayKeys, Trusted
 
 _LOG = logging.getLogger(__name__)
 
 # Games in which hand-overs may still come; a board keeps as many.
 _MOST_GAMES = 12
-# Between two attempts at a broker that is away.
-_AGAIN_SECONDS = 0.2
-_DAY_SECONDS = 86_400.0
 _QUIET_SECONDS = 5.0
 _MOST_EARLY = 8
 # Transcripts that a gateway reads at the same time.
@@ -115,7 +113,7 @@ class Gateway:
                 await self.transport.subscribe(waiting[-1], self._handed_over)
                 waiting.pop()
             except TransportError:
-                await asyncio.sleep(_AGAIN_SECONDS)
+                await asyncio.sleep(AGAIN_SECONDS)
 
     async def _forget(self, game: str) -> None:
         """Have a broker forget the certificates of an old game, and forget what was served in it."""
@@ -156,7 +154,7 @@ class Gateway:
 
     async def _assigned(self, game: str, retained: Retained) -> dict[str, bytes]:
         async def fetched(topic: Topic) -> Envelope:
-            return decode(topic, await retained.value(topic, _DAY_SECONDS, quiet=_QUIET_SECONDS))
+            return decode(topic, await retained.value(topic, DAY, quiet=_QUIET_SECONDS))
 
         said_result = await fetched(Topic(game, "result"))
         trust = self.trusted.latest().in_game(await fetched(Topic(game, "open")))

@@ -21,6 +21,7 @@ from palmatch.device.messages import pack, unpack
 from palmatch.errors import DidNotConverge, InputError
 from palmatch.guarantee import FRESH_RANDOMNESS, pldp_statement, simulated
 from palmatch.live.listing import PublicSetup, only
+from palmatch.live.records import SOLD
 from palmatch.live.simulation import Simulation
 from palmatch.matchers.auction import AuctionRounds
 from palmatch.matchers.lists import ValueLists
@@ -373,7 +374,6 @@ def _worth(lists: ValueLists, places: IntArray, held: IntArray, resources: int) 
     return np.where(listed[found] == wanted, lists.values[found], OUTSIDE)
 
 
-_SOLD = -1.0
 # Slots in a row in which an agent has to be silent before it counts as one that gave up: its bid may have been lost, or
 # late. In the first call a device that has not bid yet may still be reading its table, whatever the others do.
 _GIVEN_UP, _NOT_BEGUN = 3, 10
@@ -426,7 +426,7 @@ class BidRules(ReportRules):
     def begin(self) -> Mapping[str, RegionUpdate]:
         """Return the prices and the holders of each region's resources."""
         auction = self.sale.auction
-        posted, holder = np.where(auction.is_sold, _SOLD, auction.prices), auction.holder
+        posted, holder = np.where(auction.is_sold, SOLD, auction.prices), auction.holder
         return {
             region: RegionUpdate(
                 [self.tags[agent] if agent >= 0 else None for agent in holder[rows].tolist()],

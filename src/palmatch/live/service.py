@@ -22,7 +22,7 @@ from palmatch.domains.mobility import Points
 from palmatch.errors import InputError, ProtocolError
 from palmatch.live.board import Board
 from palmatch.live.codec import Envelope, decode, expect
-from palmatch.live.journal import KEPT_GAMES, CannotWrite, Held, Journal
+from palmatch.live.journal import DISK_SECONDS, KEPT_GAMES, CannotWrite, Held, Journal
 from palmatch.live.keys import Signer, is_by, verify
 from palmatch.live.listing import PublicSetup, without
 from palmatch.live.rules import EarlierTable, Opening, ProtocolName, opening_of
@@ -150,8 +150,6 @@ _SLOT = 5.0
 
 # Games beyond the next one for which the issuer has announced a key: devices can get their tokens before.
 _AHEAD = 2
-# Between two attempts to write on a full disk.
-_AGAIN_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +229,7 @@ async def run_board(
             board.trouble = "no room"
             _LOG.error("no room", extra={"game": name, "reason": str(error)})
             unfinished.insert(0, name)
-            await asyncio.sleep(_AGAIN_SECONDS)
+            await asyncio.sleep(DISK_SECONDS)
             continue
         board.trouble = ""
         finished(name, result)
@@ -291,7 +289,7 @@ async def _issuer_key(board: Board, trusted: Trusted, name: str) -> bytes:
             why = "Another issuer than the trust file names has announced a key: does the issuer have the newest files?"
         board.trouble = "no issuer"
         _LOG.warning("no issuer", extra={"game": name, "reason": why})
-        await asyncio.sleep(_AGAIN_SECONDS)
+        await asyncio.sleep(DISK_SECONDS)
 
 
 def _opening(

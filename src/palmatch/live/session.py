@@ -31,7 +31,7 @@ from palmatch.device import messages as m
 from palmatch.device import records as r
 from palmatch.device.agent import Draw, system_draw
 from palmatch.device.grid import locate
-from palmatch.device.ledger import Ledger, epsilon_text, units_of
+from palmatch.device.ledger import DAY, Ledger, epsilon_text, units_of
 from palmatch.device.rounds import RoundsMachine
 from palmatch.device.state import (
     COPIES,
@@ -138,7 +138,6 @@ class Retained:
 _JOIN, _REPORT = 0, 1
 # Between one hand-over and the same one again; long enough for a resource to connect again after a broker's end.
 _HANDOVER_SECONDS = (0.5, 0.5, 1.0, 1.0, 2.0, 2.0, 4.0, 4.0, 8.0, 8.0)
-_DAY = 86_400.0
 _NEXT = {
     "report": "the report is on its way, and the result follows",
     "bids": "bidding slot by slot",
@@ -228,7 +227,7 @@ class DeviceSession:
         try:
             # The next game, too: a subscription after the decision would show how long that took.
             await self._retained.watch(*topics_of(self.played.game, self.machine.owner.place.region), self._next)
-            opened = await self._statement("open", _DAY)
+            opened = await self._statement("open", DAY)
             opening = self.trust.opened(opened)
             self._end = opening.start / 1000 + opening.slot * opening.slots
             await self._check_issuer(opening)
@@ -533,12 +532,9 @@ _LARGEST_REPLY = 4096
 _LEAST_SECONDS = 0.5
 # Seconds by which a clock may be off: a slot has five, unless told otherwise, and a message leaves in its first 70 %.
 _LARGEST_DIFFERENCE = 1.0
-# How long the one-time key of a game in which the device got something is kept: longer than any resource is held.
-_KEPT_SECONDS = 86_400.0
-# How long a game that was announced may take to be opened.
-_PATIENCE = 3600.0
-# How long a game that was played before may take to be found: what is retained comes at once.
-_FOUND_SECONDS = 10.0
+# How long a game that was announced may take to be opened, and one that was played before to be found: what is retained
+# comes at once.
+_PATIENCE, _FOUND_SECONDS = 3600.0, 10.0
 # How often a device that waits for a game looks for a newer trust file.
 _LOOK_SECONDS = 20.0
 # Under this name the ledger keeps the request that is open: its name and facts, and the game that it is in.
@@ -665,7 +661,8 @@ class Device:
         # With a resource the key is still needed: to hand over after a restart, or to cancel.
         if played.resource is None:
             forget(self.folder, game)
-        forget_older(self.folder, time.time() - _KEPT_SECONDS)
+        # The key of a game in which it got something is kept for longer than any resource is held.
+        forget_older(self.folder, time.time() - DAY)
         return played, machine
 
     async def resumed(self, transport: Transport, wish: Wish) -> tuple[Wish, str | None]:

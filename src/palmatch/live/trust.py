@@ -240,15 +240,15 @@ def stamp_of(path: Path) -> tuple[int, int, int] | None:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-_DAY = 24 * 3600 * 1000
+DAY_MS = 24 * 3600 * 1000
 # Joins of a game that was opened under keys that were replaced close within this time.
-_OVERLAP = _DAY // 24
+_OVERLAP = DAY_MS // 24
 # Certificates, and a trust file, that end within this time are renewed.
-_RENEWED = 90 * _DAY
+_RENEWED = 90 * DAY_MS
 # A public key, as text.
 _PUBLIC = "[0-9a-f]{64}"
 # How long a trust file counts, as do the certificates of resources.
-VALID = 366 * _DAY
+VALID = 366 * DAY_MS
 
 
 def write_keys(

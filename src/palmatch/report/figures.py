@@ -61,9 +61,8 @@ from palmatch.studies.fairness import Fairness
 from palmatch.studies.limit import LIMIT
 
 _LARGEST_MAP, _SMALLEST_MAP = (4.6, 7.2), (3.1, 1.6)  # inches: width, height
-_ROW = 0.42  # inches for one method among the bars
-_CROWDED = 1500  # regions beyond which their representatives are not drawn
-_LONGEST = 16  # pairs that stand out, at most
+# Regions beyond which their representatives are not drawn, and pairs that stand out, at most.
+_CROWDED, _LONGEST = 1500, 16
 
 
 @styled
@@ -206,7 +205,8 @@ def loss_bars(rows: Sequence[Row]) -> Figure:
     figure, axes = canvas(
         "Welfare lost against the optimum",
         spread,
-        plot=(NARROW - 2 * MARGIN - 0.06, _ROW * len(ranked)),
+        # 0.42 inches for each method.
+        plot=(NARROW - 2 * MARGIN - 0.06, 0.42 * len(ranked)),
         left=MARGIN + 0.06,
         legend=0.02 + 0.17 * len(handles),
     )
@@ -357,9 +357,6 @@ def served_curves(found: Mapping[str, Fairness], words: Words) -> Figure:
 # --- maps -----------------------------------------------------------------------------------------------
 
 
-_UNIT = np.array([(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)])
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Places:
     """What a map shows, in kilometres to the east and to the north.
@@ -392,7 +389,7 @@ def places_of(problem: Problem, outline: ArrayLike | None) -> Places:
     return Places(
         agents=problem.truth[:, :2] / 1000,
         vehicles=city.vehicles / 1000,
-        corners=(lower[:, None, :] + edges[:, None, None] * _UNIT) / 1000,
+        corners=(lower[:, None, :] + edges[:, None, None] * np.array([(0, 0), (1, 0), (1, 1), (0, 1)])) / 1000,
         shore=shore / 1000,
     )
 
@@ -489,8 +486,8 @@ def _draw(axes: Axes, rows: tuple[Row, ...], kind: Kind, marker: str) -> None:
 # --- an audit -------------------------------------------------------------------------------------------
 
 _EQUALS = "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"
-_DOUBT = 0.05  # the chance that a true curve leaves its band
-_WIDE = 0.08  # a band of more than this to either side hides whether a guarantee holds
+# The chance that a true curve leaves its band; one of more than `_WIDE` to either side hides whether a guarantee holds.
+_DOUBT, _WIDE = 0.05, 0.08
 
 
 @styled

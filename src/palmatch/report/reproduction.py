@@ -227,9 +227,6 @@ def epsilon_lines(spent: Sequence[Spent], *, marks: Sequence[Mark], told: str, a
 # Stands in a table where there is no number.
 NOTHING = "–"
 
-# Beyond so many published standard deviations a difference is shown in bold.
-_FAR = 2.0
-
 _BOUNDS = ("unlimited", "noise")
 
 
@@ -269,7 +266,8 @@ def number_line(number: Beside) -> NumberLine:
         own=NOTHING if number.own is None else _number(number.own, stated.unit),
         difference=told if met is None else "kept" if met else f"not kept, {told}",
         deviations=NOTHING if deviations is None else f"{deviations:+.2f}".replace("-", "−"),
-        far=met is False or (deviations is not None and abs(deviations) > _FAR),
+        # Shown in bold.
+        far=met is False or (deviations is not None and abs(deviations) > 2),
         met=met,
     )
 

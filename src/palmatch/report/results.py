@@ -29,8 +29,7 @@ from palmatch.studies.fairness import (
 )
 
 # So many ids are named in a line, and so many lines are shown; the JSON has all of them.
-_NAMED = 5
-_LINES = 5
+_NAMED, _LINES = 5, 5
 # Longer ids are cut, so that a line stays within the width.
 _LONGEST = 40
 

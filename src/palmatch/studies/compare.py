@@ -30,9 +30,6 @@ Problems = Problem | Workspace | Callable[[int | None], Problem]
 # What is compared unless other methods are named.
 COMPARED = ("once", "published", "noise", "hungarian-region", "random")
 
-# The ε of the summary sentence; the budget that is nearest to it in ratio is taken.
-SUMMARY_EPSILON = 1.0
-
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -376,8 +373,8 @@ def compare(
     return Comparison(shown, tuple(sized), kept, bounds)
 
 
-def lost_at(found: Comparison, epsilon: float = SUMMARY_EPSILON) -> LossParts:
-    """Return what `once`, or else the first method that looks at its budget, loses near a budget, and why."""
+def lost_at(found: Comparison, epsilon: float = 1.0) -> LossParts:
+    """Return what `once`, or else the first method with a budget, loses at the budget nearest in ratio, and why."""
     at = min(found.epsilons, key=lambda budget: abs(log(budget / epsilon)))
     spending = [method for method in found.runs if METHODS.find(method).spends]
     without_centre = [method for method in spending if not METHODS.find(method).centre]

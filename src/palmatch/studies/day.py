@@ -31,8 +31,7 @@ from palmatch.problem import FloatArray, IntArray
 from palmatch.session import Budget, Session, mechanism_and_matcher
 from palmatch.streams import SELECTION, draws, streams
 
-HOUR: Final = 3600.0
-DAY: Final = 24 * HOUR
+HOUR, DAY = 3600.0, 86_400.0
 
 # What is in this folder of a day is computed from true places, or holds them.
 PRIVATE_FOLDER: Final = "do-not-publish"

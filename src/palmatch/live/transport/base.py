@@ -24,8 +24,12 @@ Handler = Callable[[str, bytes], None]
 
 _LOG = logging.getLogger(__name__)
 
-# A publish waits this long for a connection that is being made again.
-_PATIENCE_SECONDS = 15.0
+# For so long a broker is given to answer, and a publish waits for a connection that is being made again.
+ANSWER_SECONDS = 15.0
+# How long a broker that is gone may take to agree to the end of a connection.
+CLOSE_SECONDS = 2.0
+# Between two attempts at a broker that is away, beside what a transport itself waits for it.
+AGAIN_SECONDS = 0.2
 # A broker that restarts must not be met by all clients at once: its listen backlog is 100.
 _SHORTEST_DELAY, _LONGEST_DELAY = 0.2, 10.0
 # Ending a connection takes up to 2 s.
@@ -238,7 +242,7 @@ class Reconnecting(Transport):
         """Wait until there is a connection."""
         if not self._up.is_set():
             try:
-                async with asyncio.timeout(_PATIENCE_SECONDS):
+                async with asyncio.timeout(ANSWER_SECONDS):
                     await self._up.wait()
             except TimeoutError:
                 raise TransportError(f"There is no connection to {self._where()}.") from None

@@ -24,7 +24,7 @@ from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
-from websockets.frames import Frame, Opcode
+from websockets.frames import CloseCode, Frame, Opcode
 
 from palmatch.errors import ProtocolError, TransportError
 from palmatch.live.codec import decode, read_json, signed_bytes
@@ -53,7 +53,6 @@ _LOG = logging.getLogger(__name__)
 
 # What a client may do wrong before its connection is closed.
 _MOST_REFUSALS = 20
-_POLICY, _TRY_LATER = 1008, 1013
 # What the system keeps of what a client has not read, in bytes: more than a device is told in a game. Unless told it
 # would keep 4 MB for each that does not read.
 _SYSTEM_BUFFER = 128 * 2**10
@@ -217,7 +216,7 @@ class Client(Socket):
         _LOG.warning("refused", extra={"reason": str(error), "role": self._port.access.role})
         self._say(op, topic, str(error).encode())
         if isinstance(error, RateExceeded) or self._refusals > _MOST_REFUSALS:
-            self._end(_POLICY)
+            self._end(CloseCode.POLICY_VIOLATION)
 
     async def _admit(self, payload: bytes) -> None:
         """Give a client the rights of the key that it has shown; until then it has those of a device."""
@@ -256,7 +255,7 @@ class Client(Socket):
             return
         if not self.say(len(payload), op, topic, payload):
             self.hub.exchange.metrics.add("palmatch_refused_total", reason="slow")
-            self._end(_TRY_LATER)
+            self._end(CloseCode.TRY_AGAIN_LATER)
 
     def _end(self, code: int) -> None:
         self._silent = True

@@ -23,10 +23,7 @@ from gmqtt.mqtt.handler import MQTTConnectError
 from gmqtt.mqtt.protocol import MQTTProtocol
 
 from palmatch.errors import TransportError
-from palmatch.live.transport.base import Reconnecting
-
-_ANSWER_SECONDS = 15.0
-_CLOSE_SECONDS = 2.0
+from palmatch.live.transport.base import ANSWER_SECONDS, CLOSE_SECONDS, Reconnecting
 
 # The library logs whole packets, and every write to a socket that has ended; ours says what matters.
 _SILENT = logging.getLogger("gmqtt")
@@ -92,7 +89,7 @@ class MqttTransport(Reconnecting):
         client.on_disconnect = lambda *_: self._ended(client, lost)
         try:
             # Not `wait_for`: in Python 3.11 it loses a cancellation that comes together with what is waited for.
-            async with asyncio.timeout(_ANSWER_SECONDS):
+            async with asyncio.timeout(ANSWER_SECONDS):
                 await client.connect(self._host, self._port, ssl=self._tls or False, keepalive=60, version=MQTTv311)
         except BaseException as error:
             # Also where it was cancelled: otherwise its socket would stay open.
@@ -138,7 +135,7 @@ class MqttTransport(Reconnecting):
         answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         number = self._client.subscribe(Subscription(pattern, qos=0))
         self._answers[number] = answered
-        await asyncio.wait([answered], timeout=_ANSWER_SECONDS)
+        await asyncio.wait([answered], timeout=ANSWER_SECONDS)
         if not answered.done() or answered.cancelled():
             self._answers.pop(number, None)
             raise TransportError(f"The broker at {self._where()} has not answered.")
@@ -151,5 +148,5 @@ class MqttTransport(Reconnecting):
 async def _ended_client(client: Client) -> None:
     """Close a client's socket; one that was lost while it was made never says that it has ended."""
     with suppress(OSError):
-        async with asyncio.timeout(_CLOSE_SECONDS):
+        async with asyncio.timeout(CLOSE_SECONDS):
             await client.disconnect()

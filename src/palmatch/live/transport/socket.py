@@ -16,7 +16,7 @@ from typing import Any, cast
 from starlette.datastructures import Headers
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from websockets.exceptions import InvalidState
-from websockets.frames import Frame, Opcode
+from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request
 from websockets.protocol import State
 from websockets.server import ServerProtocol
@@ -30,7 +30,6 @@ _LOG = logging.getLogger(__name__)
 _SILENT = logging.getLogger(f"{__name__}.silent")
 _SILENT.setLevel(logging.CRITICAL + 1)
 
-_GOING_AWAY, _NOT_BINARY = 1001, 1003
 _DATA = (Opcode.BINARY, Opcode.TEXT, Opcode.CONT)
 
 # Tells whether a client may connect, by the path and the headers of its request.
@@ -159,7 +158,7 @@ class Sockets:
     async def close(self, patience: float = 1.0) -> None:
         """End all of them; those that do not agree in time are cut off."""
         for socket in tuple(self._open):
-            socket.end(_GOING_AWAY)
+            socket.end(CloseCode.GOING_AWAY)
         until = asyncio.get_running_loop().time() + patience
         while self._open and asyncio.get_running_loop().time() < until:
             await asyncio.sleep(0.01)
@@ -326,7 +325,7 @@ class Socket(asyncio.Protocol):
     def _take(self, frame: Frame) -> None:
         """Handle a message, or keep a part of one."""
         if frame.opcode is Opcode.TEXT:
-            self.end(_NOT_BINARY)
+            self.end(CloseCode.UNSUPPORTED_DATA)
             return
         data = bytes(frame.data)
         if self._begun or not frame.fin:

@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from urllib.parse import urlsplit
 
 from websockets.asyncio.client import ClientConnection, connect
@@ -19,7 +20,7 @@ from websockets.typing import Subprotocol
 from palmatch.errors import ProtocolError, TransportError
 from palmatch.live.keys import Signer
 from palmatch.live.topics import LARGEST, Role
-from palmatch.live.transport.base import Reconnecting
+from palmatch.live.transport.base import ANSWER_SECONDS, CLOSE_SECONDS, Reconnecting
 from palmatch.live.transport.exchange import CBOR, Op, frame, hello, read_frame
 from palmatch.live.transport.hub import is_loopback
 
@@ -27,17 +28,10 @@ _LOG = logging.getLogger(__name__)
 
 _FROM_HUB = (Op.CHALLENGE, Op.WELCOME, Op.MESSAGE, Op.RETAINED, Op.SUBSCRIBED, Op.NOT_SUBSCRIBED, Op.REFUSED)
 _DATA = (Opcode.BINARY, Opcode.TEXT, Opcode.CONT)
-# A packet and its topic.
-_LARGEST = LARGEST + 4096
-_ANSWER_SECONDS = 15.0
-# A proxy whose hub is away answers with such a status; below it the address is wrong.
-_SERVER_ERROR = 500
 # The hub checks each of a gateway's certificates before it answers.
 _CERTIFICATE_SECONDS = 0.01
 # Thousands of connections must not be busy with keeping alive, nor be given up on a machine that is busy.
 _PING_SECONDS = 60.0
-# How long a hub that is gone may take to agree to the end of a connection.
-_CLOSE_SECONDS = 2.0
 
 
 @dataclass(slots=True)
@@ -100,21 +94,23 @@ class HubTransport(Reconnecting):
                 self._url,
                 subprotocols=[Subprotocol(CBOR)],
                 compression=None,
-                max_size=_LARGEST,
+                # A packet and its topic.
+                max_size=LARGEST + 4096,
                 ssl=self._tls,
-                open_timeout=_ANSWER_SECONDS,
+                open_timeout=ANSWER_SECONDS,
                 ping_interval=_PING_SECONDS,
                 ping_timeout=_PING_SECONDS,
                 # A proxy is for other machines; to look one up takes longer than to connect.
                 proxy=None if is_loopback(urlsplit(self._url).hostname or "") else True,
-                close_timeout=_CLOSE_SECONDS,
+                close_timeout=CLOSE_SECONDS,
                 create_connection=_Connection,
             )
             assert isinstance(socket, _Connection)
             self._socket = socket
             await self._introduce(socket)
         except InvalidStatus as error:
-            if error.response.status_code < _SERVER_ERROR:
+            # A proxy whose hub is away answers with such a status; below it the address is wrong.
+            if error.response.status_code < HTTPStatus.INTERNAL_SERVER_ERROR:
                 raise TransportError(f"Cannot connect to {self._url}: {error}.") from None
             raise ConnectionError(str(error)) from None
         except (InvalidHandshake, ConnectionClosed, TimeoutError) as error:
@@ -125,13 +121,13 @@ class HubTransport(Reconnecting):
 
     async def _introduce(self, socket: _Connection) -> None:
         """Answer the hub's challenge, for a role that needs a key."""
-        async with asyncio.timeout(_ANSWER_SECONDS):
+        async with asyncio.timeout(ANSWER_SECONDS):
             _, _, challenge = read_frame(_bytes(await socket.recv()), (Op.CHALLENGE,))
         if (shown := self._credentials) is None:
             return
         body = hello(shown.signer, challenge, shown.role, shown.certificates)
         await socket.send(frame(Op.HELLO, "", body))
-        patience = _ANSWER_SECONDS + _CERTIFICATE_SECONDS * len(shown.certificates)
+        patience = ANSWER_SECONDS + _CERTIFICATE_SECONDS * len(shown.certificates)
         async with asyncio.timeout(patience):
             answer = _bytes(await socket.recv())
         op, _, reason = read_frame(answer, (Op.WELCOME, Op.REFUSED))
@@ -186,7 +182,7 @@ class HubTransport(Reconnecting):
         self._answers[pattern] = answer
         try:
             await socket.say(frame(Op.SUBSCRIBE, pattern, b""))
-            await asyncio.wait([answer], timeout=_ANSWER_SECONDS)
+            await asyncio.wait([answer], timeout=ANSWER_SECONDS)
         except ConnectionClosed:
             self._lost(socket)
         if not answer.done() or answer.cancelled():
