@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from palmatch.methods import METHODS
+
 # As in the command: looking for cycles as often as usual takes a seventh of the time of compiling kernels.
 gc.set_threshold(50_000)
 
@@ -34,6 +36,14 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Any, Any]:
     return _refused((yield))
+
+
+@pytest.fixture(autouse=True)
+def registered_methods() -> Iterator[None]:
+    """What a test registers, or loads by "module:name", is gone after it."""
+    before = dict(METHODS)
+    yield
+    METHODS._methods = before
 
 
 @pytest.fixture

@@ -69,6 +69,14 @@ def staged(problem: Problem, policy: Policy, chosen: Sequence[Account], *, epsil
     )
 
 
+def tampered(region: RegionView, **parts: object) -> RegionView:
+    """A copy of a region's view with other parts."""
+    kind = type("Tampered", (RegionView,), dict.fromkeys(parts))
+    other: RegionView = kind(region.tables, region.number)
+    vars(other).update(vars(region) | parts)
+    return other
+
+
 def account_of(region: RegionView, play: PublicPlay, policy: Policy, *, epsilon: float) -> Account:
     """The account that adds up worst log-ratios, for a region that may have been tampered with."""
     return ACCOUNTANTS["pure"].account(region, play, policy, epsilon=epsilon, delta=1e-5)

@@ -49,6 +49,12 @@ def test_the_example_is_k_ary_randomised_response_under_its_guarantee(example: A
     assert (matching.guarantee.notion, matching.guarantee.epsilon, matching.guarantee.delta) == ("PLDP", 1.0, 0.0)
 
 
+def test_an_agent_without_a_budget_tells_nothing_by_a_mechanism_of_ones_own(example: Any, problem: pm.Problem) -> None:
+    epsilon = np.where(np.arange(problem.agents) % 2, 1.0, 0.0)
+    matching = pm.match(replace(problem, epsilon=epsilon), example.response, seed=1)
+    np.testing.assert_array_equal(matching.epsilon, epsilon)
+
+
 def test_a_channel_that_tells_more_than_epsilon_is_refused(example: Any, problem: pm.Problem) -> None:
     def telling(region: Any, epsilon: float, prior: Any) -> Any:
         types = len(region.types)

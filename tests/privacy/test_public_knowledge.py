@@ -9,7 +9,7 @@ import pytest
 
 import palmatch as pm
 from palmatch.methods import Settings, Workspace, accounts, budgets, reports
-from palmatch.methods.reports import reporting
+from palmatch.methods.reports import cells_of, reporting
 from palmatch.methods.rounds import palma_game, published_policy
 from palmatch.palma.accountant import privacy_filter
 from palmatch.problem import Problem
@@ -71,7 +71,8 @@ def test_opening_prices_that_follow_the_agents_own_cells_are_found(monkeypatch):
     def leaking(problem, plan, priors, keys):
         with monkeypatch.context() as inside:
             inside.setattr(reports, "marginal", lambda channel, prior: channel)
-            inside.setattr(reports, "sample_reports", lambda own, draw: sample(replace(own, cell=plan.cell), draw))
+            own_cells = cells_of(problem, plan.channels, plan.region_of_channel, plan.channel_of)
+            inside.setattr(reports, "sample_reports", lambda own, draw: sample(replace(own, cell=own_cells), draw))
             return honest(problem, plan, priors, keys)
 
     monkeypatch.setattr(reports, "reserve_prices_of_reports", leaking)
@@ -81,9 +82,10 @@ def test_opening_prices_that_follow_the_agents_own_cells_are_found(monkeypatch):
 
 def parts_of(tables: PublicTables) -> list[np.ndarray]:
     """All that public tables hold: the arrays of the compiled rounds, and every region's table of utilities."""
-    names = ("rows", "resource_start", "resources", "entry_start", "entries", "selection_below", "guide", "backoff")
-    arrays = [getattr(tables, name) for name in (*names, "region_of_agent")]
-    return [*arrays, *(region.types for region in tables.regions), *(region.utilities for region in tables.regions)]
+    regions = tables.regions
+    noise = [getattr(tables, name) for name in ("region_of_agent", "selection_below", "guide", "backoff")]
+    arrays = [*noise, regions.rows, regions.resource_start, regions.resources, *regions.rank_sets]
+    return [*arrays, *(region.types for region in regions), *(region.utilities for region in regions)]
 
 
 @problems

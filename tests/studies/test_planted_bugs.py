@@ -7,7 +7,6 @@ the whole game stays within the guarantee.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import replace
 from fractions import Fraction
 
@@ -22,7 +21,7 @@ from palmatch.methods import Workspace
 from palmatch.palma.policy import Policy
 from palmatch.problem import Problem
 from palmatch.regions.own import own_tables
-from stages import Stage, account_of, accounted, all_pairs, drawn, reachable, stage, staged, table_problem
+from stages import Stage, account_of, accounted, all_pairs, drawn, reachable, stage, staged, table_problem, tampered
 
 OPPOSITES = [[0.9, 0.3], [0.3, 0.9]]
 HALF = Policy("any", 0.5, 0.5)
@@ -116,8 +115,7 @@ def test_possible_types_without_the_centre_are_caught_exactly():
     rows = [[0.9, 0.1], [0.4, 0.5], [0.5, 0.4]]
     problem = table_problem(rows, star=0)
     here = stage(problem, HALF, "pure", epsilon=1.2, delta=0.01)
-    without = copy(here.region)
-    without.types, without.utilities, without.representative = here.region.types[1:], here.region.utilities[1:], 0
+    without = tampered(here.region, types=here.region.types[1:], utilities=here.region.utilities[1:], representative=0)
     account = account_of(without, here.play, HALF, epsilon=1.2)
     wrong = staged(problem, HALF, [account], epsilon=1.2, delta=0.01)
     assert all(is_kept(here, found) for found in all_pairs(here.devices(), epsilon=1.2))

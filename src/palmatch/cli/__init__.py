@@ -104,6 +104,11 @@ class _Command(TyperCommand):
 
     rare: frozenset[str] = frozenset()
 
+    def get_help(self, ctx: Any) -> str:
+        # The library writes UTF-8 where the output's encoding is ASCII.
+        encoding = sys.stdout.encoding or "utf-8"
+        return super().get_help(ctx).encode(encoding, "palmatch").decode(encoding)
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         formatter.width = show.width()
         self.format_usage(ctx, formatter)
@@ -247,7 +252,7 @@ def _typer_command(name: str, function: Callable[..., None]) -> Any:
             parameters.append(_option(parameter.name, record, parameter.default, told, info=info))
     parameters.append(_option("quiet", Annotated[bool, typer.Option("--quiet", "-q")], False))
     if rare:
-        option = typer.Option("--help-all", is_eager=True, callback=_show_all)
+        option = typer.Option(is_eager=True, callback=_show_all)
         parameters.append(_option("help_all", Annotated[bool, option], False))
 
     def run(**given: Any) -> None:

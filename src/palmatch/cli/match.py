@@ -66,8 +66,6 @@ def match(
     Example: palmatch match reviewers.csv papers.csv --domain papers --capacity 3 --demand 2
     --conflicts conflicts.csv --out pairs.csv
 
-    Example: palmatch match rides.csv --pairs --edge 1000 --out pairs.csv
-
     Example: palmatch match agents/ vehicles/ --interest 20 --memory 4GB --out pairs
     """
     METHODS.find(method)

@@ -66,7 +66,7 @@ class Shared:
     help_all:
         Show all options and exit.
     quiet:
-        Print nothing but errors, and what is asked for on the output with -.
+        Print nothing but errors, and what goes to -.
     """
 
     PANEL = "Common"

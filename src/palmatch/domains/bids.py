@@ -196,8 +196,18 @@ def problem(
         For how many papers of highest affinity the possible types bid: public. Four with two levels unless given.
     bounds:
         The smallest and largest score that there may be: public.
-    interest, epsilon, capacity, demand, conflicts, notes:
-        As in `palmatch.scores.problem`. Conflicts are public, and none follows from a bid.
+    interest:
+        As in `palmatch.scores.problem`.
+    epsilon:
+        As in `palmatch.scores.problem`.
+    capacity:
+        As in `palmatch.scores.problem`.
+    demand:
+        As in `palmatch.scores.problem`.
+    conflicts:
+        As in `palmatch.scores.problem`; they are public, and none follows from a bid.
+    notes:
+        As in `palmatch.scores.problem`.
 
     Returns
     -------
@@ -218,7 +228,7 @@ def problem(
     References
     ----------
     - [openreview-matcher][]: weighted sums of scores.
-    - Page "For programme chairs", [Public affinities and private bids][1-public-affinities-and-private-bids].
+    - Page "For programme chairs".
     """
     if bids.papers != affinities.papers:
         raise InputError(f"{bids.source} and {affinities.source} are about different papers: give both the same.")

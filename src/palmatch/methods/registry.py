@@ -164,7 +164,22 @@ class Method:
         return self.notion != "none"
 
     def prepared(self, workspace: Workspace, settings: Settings, trace: bool) -> Play:
-        """Return what plays it, with everything done that does not depend on randomness."""
+        """Return what plays it, with everything done that does not depend on randomness.
+
+        Parameters
+        ----------
+        workspace:
+            The problem, with what is computed from it once.
+        settings:
+            ε, δ, and the method's own options.
+        trace:
+            Whether the matching records its rounds.
+
+        Returns
+        -------
+        Play
+            A function of randomness that gives a matching.
+        """
         if self.check is not None:
             self.check(workspace.problem, self.name)
         if self.prepare is not None:

@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from palmatch.device.checks import SMALLEST
 from palmatch.device.distribution import GRID
 from palmatch.domain import SparseUtilities
 from palmatch.errors import InputError
@@ -24,7 +25,7 @@ from palmatch.matchers.lists import MatchOutcome, ValueLists
 from palmatch.matchers.optimal import dense_values, match_lists, shuffled_optimal_matching
 from palmatch.matchers.partners import auction_partners, mutual_utilities
 from palmatch.matching import Guarantee, Matching, Trace
-from palmatch.mechanisms.channel import Channel, keeps, marginal, sample_channel, worth_of_reports
+from palmatch.mechanisms.channel import Channel, constant_channel, keeps, marginal, sample_channel, worth_of_reports
 from palmatch.mechanisms.choice import Population, choose_channels, fits_lp, response_channels
 from palmatch.mechanisms.response import exponential_channel
 from palmatch.methods.workspace import Play, Settings, Workspace, budgets, make_matching
@@ -187,14 +188,17 @@ MakeChannel: TypeAlias = Callable[[RegionView, float, FloatArray], Channel]
 def channel_reports(workspace: Workspace, settings: Settings, *, make: MakeChannel) -> ReportPlan:
     """Return the plan in which every agent gives one report of the channel that `make` gives for its region and ε.
 
-    A channel whose rows are further apart than e^ε is refused.
+    A channel whose rows are further apart than e^ε is refused. At ε = 0 agents tell nothing, and `make` is not asked.
     """
     problem, progress = workspace.problem, workspace.progress("reports")
     regions = workspace.regions
     populations, channel_of = populations_of(problem, regions, priors_of(problem, regions), budgets(problem, settings))
     owners, channels = tuple(one.region for one in populations), []
     for number, one in enumerate(populations):
-        channels.append(make(one.region, one.epsilon, one.prior))
+        if one.epsilon < SMALLEST:
+            channels.append(constant_channel(one.region, prior=one.prior))
+        else:
+            channels.append(make(one.region, one.epsilon, one.prior))
         if not keeps(channels[-1].chances, one.epsilon):
             raise InputError(
                 f"The channel of region {one.region.region} tells more than ε = {one.epsilon:g}: make its rows less "
