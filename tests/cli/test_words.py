@@ -59,7 +59,7 @@ def test_the_help_of_match_fits_and_no_option_is_hidden_from_both(
     monkeypatch.setenv("COLUMNS", "80")
     usual, everything = (run("match", word, folder=tmp_path).stdout for word in ("--help", "--help-all"))
     assert usual.count("\n") <= 90
-    shown = [set(re.findall(r"^  (?:-q, )?(--[a-z-]+)", text, flags=re.MULTILINE)) for text in (usual, everything)]
+    shown = [set(re.findall(r"^  (?:-q, )?(--[a-z0-9-]+)", text, flags=re.MULTILINE)) for text in (usual, everything)]
     offered = {name for option in subcommand("match").params for name in option.opts if name.startswith("--")}
     assert shown[0] < shown[1] == offered | {"--help"}
     assert "--score-range" not in shown[0]
