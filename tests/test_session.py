@@ -19,7 +19,18 @@ from hypothesis import strategies as st
 
 import palmatch as pm
 from palmatch import session as module
-from palmatch.device.ledger import UNIT_BITS, Charge, Ledger, LedgerError, Limits, Now, Store, reopen
+from palmatch.device.ledger import (
+    MAX_UNITS,
+    UNIT_BITS,
+    Charge,
+    Ledger,
+    LedgerError,
+    Limits,
+    Now,
+    Store,
+    raise_limit,
+    reopen,
+)
 from palmatch.errors import InputError, Refused
 from palmatch.matching import Matching
 from palmatch.session import Request, Session
@@ -211,6 +222,18 @@ def test_an_agent_that_had_nothing_to_tell_may_report_later_from_where_it_was(tm
         assert session.match(agents(), CHARGERS).charged[0] == 0
 
 
+def test_a_place_of_a_request_that_another_process_has_ended_is_not_used_for_the_next_one(tmp_path: Path) -> None:
+    north = PLACES[:1] + np.array([0.02, 0.0])
+    with opened(tmp_path) as session:
+        session.match(agents(PLACES[:1]), CHARGERS[:1])
+        with opened(tmp_path) as other:
+            assert other.end(["a0"]) == 1
+            other.match(agents(north), CHARGERS[:1])
+        begun = stored(tmp_path)["a0"]
+        assert session.match(agents(), CHARGERS).charged[0] == 0
+        assert stored(tmp_path)["a0"] == begun
+
+
 # --- durable before it is used ---
 
 _CHILD = """
@@ -309,6 +332,29 @@ def test_what_another_process_has_stored_meanwhile_is_used(tmp_path: Path, monke
     assert len(charges) == len(set(charges))
 
 
+def test_a_request_that_another_process_writes_meanwhile_ends_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest, asked = Store.kept_of, []
+
+    def late(self: Store, names: Any) -> Any:
+        known = honest(self, names)
+        asked.append(names)
+        if len(asked) == 1:
+            with opened(tmp_path) as other:
+                other.match(agents(), CHARGERS)
+        return known
+
+    with opened(tmp_path) as session, opened(tmp_path) as first:
+        first.match(agents(PLACES[:1]), CHARGERS[:1])
+        first.match(agents(PLACES[:0]), CHARGERS)
+        monkeypatch.setattr(Store, "kept_of", late)
+        session.end(["a0"])
+        # The report of the first process is over too.
+        assert first.match(agents(), CHARGERS[:0]).matched == 0
+    assert stored(tmp_path)["a0"] is None
+
+
 _RIVAL = """
 import sys
 sys.path.insert(0, sys.argv[2])
@@ -402,6 +448,18 @@ def test_a_lifetime_ends(tmp_path: Path) -> None:
         assert "ε = 5 for all its requests ever" in opened_guarantee(session)
 
 
+def test_limits_that_are_raised_while_a_session_is_open_are_not_its_own(tmp_path: Path) -> None:
+    with opened(tmp_path, budget=pm.Budget(2)) as session:
+        session.match(agents(), CHARGERS)
+        session.end(IDS)
+        raise_limit(
+            tmp_path / "budgets.ledger", lifetime=MAX_UNITS, per_period=9 * UNIT, period_seconds=604800, reason="test"
+        )
+        assert session.remaining("a0") == 0.0
+        assert session.match(agents(), CHARGERS).epsilon.sum() == 0.0
+        assert any("larger limits" in line for line in session.guarantee.not_covered)
+
+
 def opened_guarantee(session: Session) -> str:
     return module._sequence(session.budget).statement
 
@@ -424,7 +482,13 @@ def test_an_agent_whose_budget_is_spent_is_matched_by_its_region_or_refused(tmp_
 def test_an_agent_may_bring_an_epsilon_and_pays_no_more_than_the_budget(tmp_path: Path) -> None:
     with opened(tmp_path) as session:
         own = agents().with_columns(epsilon=pl.Series([0.5, 9.0, None, 0.0, 1.0, 1.0]))
-        assert session.match(own, CHARGERS).epsilon.tolist()[:5] == [0.5, 6.0, 2.0, 0.0, 1.0]
+        assert session.guarantee.epsilon == 2.0
+        matching = session.match(own, CHARGERS)
+        assert matching.epsilon.tolist()[:5] == [0.5, 6.0, 2.0, 0.0, 1.0]
+        assert matching.guarantee.epsilon == 6.0
+    # What was brought stays true of the store, whatever the next process offers.
+    with opened(tmp_path, epsilon=0.0) as session:
+        assert session.guarantee.epsilon == 6.0
 
 
 # --- what a session says, and refuses ---
@@ -434,7 +498,7 @@ def test_the_guarantee_names_its_period_and_what_is_public(tmp_path: Path) -> No
     with opened(tmp_path, public_resources=True, seed=None) as session:
         told = session.match(agents(), CHARGERS).guarantee
     assert (told.epsilon, told.delta, told.notion) == (6, 0.0, "PLDP")
-    assert "ε = 6 for all its requests that begin within any 7d" in told.statement
+    assert "ε = 6 for all its requests that report within any 7d" in told.statement
     assert "ids" in told.assumptions[0]
     assert "whether a budget is spent" in told.assumptions[0]
     with opened(tmp_path, seed=None) as session:
@@ -451,6 +515,9 @@ def test_the_guarantee_names_its_period_and_what_is_public(tmp_path: Path) -> No
         (lambda folder: opened(folder, method="palma"), "stores one report a request, and palma has none"),
         (lambda folder: opened(folder, epsilon=-1), "epsilon from 0"),
         (lambda folder: opened(folder, when_spent="drop"), "'region' or 'refuse'"),
+        (lambda folder: opened(folder, edge=-1.0), "edge above 0 metres"),
+        (lambda folder: opened(folder, origin=(91.0, 0.0)), "an origin of"),
+        (lambda folder: matched(folder, PLACES[:2], CHARGERS, ids=["x", "x"]), "occurs twice"),
         (lambda folder: pm.Budget(-1), "a budget of epsilon from 0"),
         (lambda folder: pm.Budget(1, per="a week"), 'a period such as "30min"'),
         (lambda folder: pm.Budget(1, per="0d"), "at least 1s"),
@@ -465,12 +532,16 @@ def test_what_a_session_cannot_do_is_refused_in_a_sentence(
 ) -> None:
     with pytest.raises(InputError, match=words):
         call(tmp_path)
+    # A store that was made by mistake would keep its squares for good.
+    assert words not in ("edge above 0 metres", "an origin of") or not list(tmp_path.iterdir())
 
 
 def test_a_store_keeps_its_squares_its_limits_and_its_kind(tmp_path: Path) -> None:
     opened(tmp_path).close()
-    with pytest.raises(Refused, match="another partition"):
-        opened(tmp_path, edge=900.0)
+    # A metre is enough: where squares overlap that were moved is more than either of them tells.
+    for moved in ({"edge": 900.0}, {"origin": (41.0, -74.00001)}, {"spacing": 250.0001}):
+        with pytest.raises(Refused, match="another partition"):
+            opened(tmp_path, **moved)
     with pytest.raises(InputError, match="no more than the ledger allows"):
         opened(tmp_path, budget=pm.Budget(7))
     opened(tmp_path, budget=pm.Budget(3)).close()

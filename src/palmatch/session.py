@@ -225,6 +225,10 @@ class Session:
             raise InputError(f"Expected epsilon from 0 to 1000000, got epsilon={epsilon}.")
         if when_spent not in ("region", "refuse"):
             raise InputError(f"Expected when_spent to be 'region' or 'refuse', got when_spent={when_spent!r}.")
+        # Before there is a store that keeps them for good.
+        mobility.check_metres(edge=edge, alpha=alpha, spacing=spacing)
+        mobility.check_grid(np.array([float(edge)]), spacing)
+        mobility.check_origin(origin)
         self.budget, self.epsilon, self.method = budget or Budget(7), epsilon, method
         self._when_spent, self._public_resources, self._seed = when_spent, public_resources, seed
         self._map: dict[str, Any] = {
@@ -234,7 +238,8 @@ class Session:
         self._interest = interest
         # Where requests are that have not reported yet: private, and in memory alone.
         self._unreported: dict[str, tuple[float, float]] = {}
-        self._calls = 0
+        # The most units that any request of the store has spent: agents may bring more than `epsilon`.
+        self._calls, self._most_spent = 0, 0
         # The last reports from each region, of requests that have ended too: public.
         self._reports: dict[str, deque[IntArray]] = {}
         # The store knows one thread.
@@ -243,8 +248,9 @@ class Session:
             Store, store, limits=self.budget.limits, clock=clock, listen=self._listen
         ).result()
         try:
-            regions = f"squares of {edge:g} m from {origin[0]:g}, {origin[1]:g}" if zones is None else zones.digest
-            partition = f"{regions}, possible types every {spacing:g} m"
+            # Every digit: squares that move by a metre between one request and the next would give away more than ε.
+            squares = f"squares of {float(edge)!r} m from {float(origin[0])!r}, {float(origin[1])!r}"
+            partition = f"{squares if zones is None else zones.digest}, possible types every {float(spacing)!r} m"
             self._thread.submit(self._store.pin, "partition", partition).result()
         except BaseException:
             self.close()
@@ -366,8 +372,9 @@ class Session:
     @property
     def guarantee(self) -> Guarantee:
         """The guarantee over the whole sequence, or of each request by itself where resources are not public."""
-        found = _sequence(self.budget) if self._public_resources else _each_request(self.share)
-        if self.share == 0:
+        most = max(self.share, ldexp(self._most_spent, -UNIT_BITS))
+        found = _sequence(self.budget) if self._public_resources else _each_request(most)
+        if most == 0:
             found = region_only("no request has a budget")
         found = replace(
             found,
@@ -398,20 +405,26 @@ class Session:
 
     def _listen(self, entry: Entry) -> None:
         """Take note of a report, once: of a request that begins or has reported."""
+        # Another process may have ended the request that this place is of, and begun another one.
+        self._unreported.pop(entry.agent, None)
+        self._most_spent = max(self._most_spent, entry.units)
         for text in entry.kept.values():
             if entry.kind == "charged" and (request := Request.unpacked(text)) is not None:
                 self._reports.setdefault(request.region, deque(maxlen=500)).append(request.likelihood())
 
     def _end(self, ids: Sequence[str]) -> int:
-        known = self._store.kept_of([_name(agent) for agent in ids])
-        ended = [
-            Charge(agent, 0, {_name(agent): ""}, {_name(agent): text})
-            for agent, text in zip(ids, known, strict=True)
-            if text
-        ]
-        for charge in ended:
-            self._unreported.pop(charge.owner, None)
-        return sum(self._store.charge_all(ended, purpose="request ended"))
+        ended = 0
+        while ids:
+            known = self._store.kept_of([_name(agent) for agent in ids])
+            charges = [
+                Charge(agent, 0, {_name(agent): ""}, {_name(agent): text})
+                for agent, text in zip(ids, known, strict=True)
+                if text
+            ]
+            done = self._store.charge_all(charges, purpose="request ended")
+            # A request that another process has written meanwhile is ended as it is then.
+            ended, ids = ended + sum(done), [one.owner for one, gone in zip(charges, done, strict=True) if not gone]
+        return ended
 
     def _match(
         self,
@@ -523,9 +536,7 @@ class Session:
         written = np.zeros(len(given.ids), dtype=np.int64)
         for (row, now), charge, done in zip(new, charges, accepted, strict=True):
             written[row] = charge.units if done else -1
-            if done and now.chances:
-                self._unreported.pop(charge.owner, None)
-            elif done:
+            if done and not now.chances:
                 self._unreported[charge.owner] = (float(given.latitude[row]), float(given.longitude[row]))
         return written
 
@@ -631,7 +642,7 @@ def _begin(
     """Return the requests after this moment: those that ask draw a report where a channel tells anything."""
     problem, domain = workspace.problem, workspace.problem.domain
     assert isinstance(domain, mobility.City | ZonedCity | RoadCity)
-    middles = domain.degrees(_representatives(workspace.regions)[:, :2])
+    middles = domain.middles(workspace.problem.regions)
     drawn, begun = sample_reports(plan, draws(chance.private, 0, REPORT)), []
     for row, request in enumerate(requests):
         now, channel = request, plan.channels[int(plan.channel_of[row])]
@@ -657,6 +668,7 @@ _ASSUMPTIONS = (
 _NOT_COVERED = (
     "That an agent makes a request, when, and in which region.",
     "What several places of an agent tell about each other beyond the ε that add up, and other stores.",
+    "What is charged under larger limits, before or by another process; `palmatch ledger show` lists all limits.",
     "Whoever follows a resource, what an agent tells it, and whether the agent takes what it got.",
     "The process that runs the session: it reads each place when a request begins.",
 )
@@ -664,7 +676,7 @@ _NOT_COVERED = (
 
 def _sequence(budget: Budget) -> Guarantee:
     """Return the guarantee of all requests together."""
-    bound = f"ε = {format_epsilon(budget.epsilon)} for all its requests that begin within any {budget.per}"
+    bound = f"ε = {format_epsilon(budget.epsilon)} for all its requests that report within any {budget.per}"
     if budget.lifetime is not None:
         bound += f", and ε = {format_epsilon(budget.lifetime)} for all its requests ever"
     return Guarantee(

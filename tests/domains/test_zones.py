@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 import palmatch as pm
+from palmatch.device.ledger import reopen
 from palmatch.domains.zones import Hexagons, is_inside, points_of, read_roads, read_zones
 from palmatch.errors import InputError
 from palmatch.methods import Workspace
@@ -66,9 +67,9 @@ def test_possible_agents_are_grid_points_of_their_zone_alone_wherever_vehicles_a
     )
     for name in one.names:
         np.testing.assert_allclose(
-            one.degrees(one.types_of(name)[:, :2]), other.degrees(other.types_of(name)[:, :2]), atol=1e-9
+            one.city.degrees(one.types_of(name)[:, :2]), other.city.degrees(other.types_of(name)[:, :2]), atol=1e-9
         )
-        middle = one.degrees(one.types_of(name)[[one.representative(name)], :2])
+        middle = one.middles([name])
         assert zones.names_of(middle) == [name]
 
 
@@ -129,6 +130,19 @@ def test_a_session_keeps_its_zones_and_stored_reports_are_used(two: Path, tmp_pa
     assert zones.digest in first.guarantee.partition
     with pytest.raises(pm.PalmatchError, match="another partition"):
         pm.Session(store=store, zones=read_zones(two, outside=(40.6, -74.1, 40.9, -73.9)), spacing=200)
+
+
+def test_a_request_is_stored_at_a_grid_point_of_its_zone_to_the_last_digit(two: Path, tmp_path: Path) -> None:
+    """A point on the edge of a zone, rounded by the projection of the day, may be in another zone."""
+    zones, ids = read_zones(two), [f"a{n}" for n in range(4)]
+    for number, shift in enumerate((0.0, 0.013, 0.11)):
+        store = tmp_path / f"{number}.ledger"
+        with pm.Session(store=store, zones=zones, spacing=200, seed=1) as session:
+            session.match(AGENTS, np.array(CARS) + shift, ids=ids)
+        with reopen(store) as ledger:
+            for text in (ledger.kept(f"request of {name}") for name in ids):
+                north, east, name = json.loads(text or "")[:3]
+                assert [north, east] in points_of(zones, name, 200.0).tolist()
 
 
 def test_hexagons_hold_their_own_points() -> None:

@@ -860,7 +860,7 @@ class Store(Ledger):
         timeout_seconds: float = LOCK_SECONDS,
         listen: Callable[[Entry], object] | None = None,
     ) -> None:
-        self._listen = listen
+        self._listen, self._limits = listen, limits
         super().__init__(path, agent="many agents", clock=clock, timeout_seconds=timeout_seconds, **asdict(limits))
 
     def remaining_of(self, owners: Sequence[str]) -> list[int]:
@@ -902,6 +902,16 @@ class Store(Ledger):
             if lines:
                 self._append_lines(lines)
         return written
+
+    def _standing(self, tip: Entry, owner: str) -> dict[LimitName, tuple[int, int]]:
+        """As of the ledger, and under the limits of this opening, which another process may have raised since."""
+        both = (tip.limits, self._limits)
+        smaller = Limits(
+            min(one.lifetime for one in both),
+            min((one.per_period for one in both if one.per_period is not None), default=None),
+            max(one.period_seconds for one in both),
+        )
+        return super()._standing(replace(tip, **asdict(smaller)), owner)
 
     def _remember(self, line: bytes) -> Entry:
         entry = super()._remember(line)

@@ -332,6 +332,10 @@ class City:
         longitude, latitude = _projection(self.latitude, self.longitude)(metres[:, 0], metres[:, 1], inverse=True)
         return np.column_stack((latitude, longitude))
 
+    def middles(self, regions: Sequence[Region]) -> FloatArray:
+        """Return (latitude, longitude) of representatives."""
+        return self.degrees(np.array([self.types_of(region)[self.representative(region), :2] for region in regions]))
+
 
 def problem(
     requests: Places,

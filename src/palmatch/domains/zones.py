@@ -241,9 +241,10 @@ class ZonedCity:
             found.append(prior_from_reports(self.city.reports, str(region), share))
         return found
 
-    def degrees(self, metres: FloatArray) -> FloatArray:
-        """Return (latitude, longitude) of places in metres."""
-        return self.city.degrees(metres)
+    def middles(self, regions: Sequence[Region]) -> FloatArray:
+        """Return (latitude, longitude) of representatives, to the last digit: each is in its own zone for sure."""
+        points = [points_of(self.partition, str(region), self.city.spacing) for region in regions]
+        return np.array([own[self.representative(region)] for own, region in zip(points, regions, strict=True)])
 
 
 @lru_cache(maxsize=4096)
@@ -344,9 +345,9 @@ class RoadCity:
         """Return how likely each possible type is."""
         return self.area.priors(regions)
 
-    def degrees(self, metres: FloatArray) -> FloatArray:
-        """Return (latitude, longitude) of places in metres."""
-        return self.area.degrees(metres)
+    def middles(self, regions: Sequence[Region]) -> FloatArray:
+        """Return (latitude, longitude) of representatives."""
+        return self.area.middles(regions)
 
 
 def by_road(area: City | ZonedCity, roads: Roads) -> RoadCity:
