@@ -62,7 +62,7 @@ def test_only_the_papers_own_figures_are_private():
 
 def test_plan_sets_the_accountants_side_by_side(town):
     text = said("plan agents.csv vehicles.csv --edge 2000 --json plan.json", folder=town)
-    for column in ("published", "pure", "renyi", "reports", "fitting"):
+    for column in ("published", "pure", "renyi", "reports", "best report"):
         assert column in text
     assert "may be published" in text
     for line in json.loads((town / "plan.json").read_text())["regions"]:
@@ -70,4 +70,4 @@ def test_plan_sets_the_accountants_side_by_side(town):
         # Half the rounds of the paper's accountant would be a poor bargain; so would none.
         assert line["bought"][line["accountant"]] >= line["actions"]
         assert line["reports"] >= 1
-        assert 1 / line["reports"] <= line["fitting"] <= 1
+        assert 1 / line["reports"] <= line["best_report"] <= 1

@@ -143,7 +143,7 @@ def test_results_are_as_wide_as_columns_say(town: Path, monkeypatch: pytest.Monk
 
 def test_plan_begins_with_what_the_default_method_offers(town: Path) -> None:
     told = run("plan agents.csv vehicles.csv --edge 500", folder=town).stdout
-    assert re.search(r"^ region +agents +types +ε +reports +fitting *$", told.splitlines()[2])
+    assert re.search(r"^ region +agents +types +ε +reports +best report *$", told.splitlines()[2])
     assert told.index("The default method, `once`") < told.index("The paper's rounds")
     # On 80 columns both tables are whole.
     assert sum(line.startswith(" region ") for line in told.splitlines()) == 2

@@ -115,7 +115,7 @@ class GameOptions:
     interest:
         Nearest resources that count for an agent; all of them.
     games:
-        Stop after so many games.
+        The number of games after which it stops.
     hold:
         How long a matched resource is not offered again.
     grace:
@@ -159,7 +159,7 @@ class DeviceOptions:
         A name for this wish; its one report is paid once (rounds: every game). Unless given, that of a run that was cut
         off, or a new one.
     games:
-        Wait for a match over so many games.
+        The number of games in which it waits for a match.
     cancel:
         Give back what it got in this game, and stop.
     patience:
@@ -423,7 +423,7 @@ def resource(
     trust:
         The operator's trust file.
     arrivals:
-        Stop after so many.
+        The number of arrivals after which it stops.
 
     Examples
     --------

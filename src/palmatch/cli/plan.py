@@ -44,7 +44,7 @@ def plan(
     Parameters
     ----------
     loss:
-        Also find the smallest ε at which `once` loses at most so many per cent, on crowds drawn from the public prior.
+        Also find the smallest ε at which `once` loses at most this many per cent, on crowds of the public prior.
     regions_out:
         Where the squares go: .geojson; - for the output.
 
@@ -92,7 +92,7 @@ def _show_reports(plans: Sequence[RegionPlan]) -> None:
     -----
     reports:
         The default method, `once`: an agent gives one report at its whole ε, with no δ. reports: how many different
-        ones there are for the region; fitting: the chance to give the one that fits the agent best.
+        ones there are for the region; best report: the probability of the likeliest one, averaged over its types.
     silent:
         In {silent:,} of {regions} there is a single report: no report would improve the matching there, so that agents
         reveal their region alone and spend nothing.
@@ -105,11 +105,11 @@ def _show_reports(plans: Sequence[RegionPlan]) -> None:
             f"{line.types:,}",
             format_epsilon(line.epsilon),
             f"{line.reports:,}",
-            f"{100 * line.fitting:.0f} %" if line.reports > 1 else "-",
+            f"{100 * line.best_report:.0f} %" if line.reports > 1 else "-",
         )
         for line in plans
     ]
-    show.show_table(("region", "agents", "types", "ε", "reports", "fitting"), lines)
+    show.show_table(("region", "agents", "types", "ε", "reports", "best report"), lines)
     show.say(told["reports"])
     if silent := sum(line.reports == 1 for line in plans):
         show.say(told["silent"].format(silent=silent, regions=show.counted(len(plans), "region")))

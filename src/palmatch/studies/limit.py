@@ -186,7 +186,7 @@ class _Limit:
         capacities:
             How many agents may hold each resource; one unless given.
         crowds:
-            On so many drawn crowds the expected optimum is estimated; 0 leaves losses out.
+            The number of drawn crowds on which the expected optimum is estimated; 0 leaves losses out.
         seed:
             Repeats the drawn crowds, which are fresh without one.
         gap:

@@ -60,7 +60,7 @@ class RegionPlan:
         Truthful actions on a usual course by each accountant whose guarantee holds, the first pick included.
     accountant:
         The one of them that "auto" takes.
-    reports, fitting:
+    reports, best_report:
         How many reports `once` has for the region, and the chance, in the mean over possible types, that an agent gives
         the one that is likeliest for it.
 
@@ -75,7 +75,7 @@ class RegionPlan:
     References
     ----------
     - [Danassis, Triastcyn, Faltings (AAMAS 2022)][], Sec. "PALMA's Privacy Cost".
-    - Page [Accountants][] for `bought`, page [Channels][] for `reports` and `fitting`.
+    - Page [Accountants][] for `bought`, page [Channels][] for `reports` and `best_report`.
     """
 
     region: str
@@ -90,7 +90,7 @@ class RegionPlan:
     bought: dict[str, float]
     accountant: str
     reports: int
-    fitting: float
+    best_report: float
 
     @property
     def unlimited(self) -> bool:
@@ -169,7 +169,7 @@ def plan(
                 bought=bought,
                 accountant=max(bought, key=lambda name: bought[name]),
                 reports=channel.reports,
-                fitting=float((channel.chances.max(axis=1) / GRID)[channel.cell_of].mean()),
+                best_report=float((channel.chances.max(axis=1) / GRID)[channel.cell_of].mean()),
             )
         )
         if costing is not None:
