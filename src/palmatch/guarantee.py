@@ -248,6 +248,15 @@ def with_partners(guarantee: Guarantee) -> Guarantee:
     )
 
 
+def with_top_up(guarantee: Guarantee) -> Guarantee:
+    """Return the guarantee where earlier pairs are kept, and reports of then are used again: post-processing."""
+    return _with(
+        guarantee,
+        "Kept pairs follow from earlier reports, which are used again, and nothing else: no further ε is spent.",
+        not_covered=("That an agent declined or became unavailable, and why: it need not follow from a report.",),
+    )
+
+
 def with_source(guarantee: Guarantee, source: str) -> Guarantee:
     """Return the guarantee where regions and possible types were given: it says from where, and what that must not be.
 

@@ -30,6 +30,33 @@ from palmatch.threads import both, spread
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Limit:
+    """At least, or at most, `count` of the agents in `members` on each resource; `text` is how it was put."""
+
+    text: str
+    members: IntArray
+    count: int
+    least: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Requirements:
+    """Public constraints that only the matcher `optimal` keeps; pairs that are matched beforehand count.
+
+    Attributes
+    ----------
+    agents, resources:
+        How many units each agent gets at least, shape (N,), and each resource, shape (R,).
+    limits:
+        How many agents of a kind each resource gets.
+    """
+
+    agents: IntArray
+    resources: IntArray
+    limits: tuple[Limit, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Capacities:
     """The public limits of a problem.
 
@@ -47,6 +74,8 @@ class Capacities:
     assigned:
         Pairs (agent, resource) that are matched beforehand, shape (M, 2): `capacity` and `demand` are what they leave,
         and `conflicts` has them, since they are no longer to be had.
+    required:
+        What is required beyond that; None for nothing.
     """
 
     capacity: IntArray
@@ -54,6 +83,7 @@ class Capacities:
     conflicts: IntArray
     mutual: bool = False
     assigned: IntArray = field(default_factory=lambda: np.empty((0, 2), dtype=np.int64))
+    required: Requirements | None = None
 
     @property
     def original(self) -> Capacities:
@@ -66,6 +96,7 @@ class Capacities:
             self.demand + np.bincount(agents, minlength=len(self.demand)),
             self.conflicts[~fixed],
             self.mutual,
+            required=self.required,
         )
 
     @property
@@ -93,11 +124,16 @@ class Capacities:
         place[agents] = np.arange(len(agents))
         resources = self.conflicts[:, 1]
         moved = np.column_stack((place[self.conflicts[:, 0]], place[resources] if self.mutual else resources))
+        required = self.required
+        if required is not None:
+            limits = tuple(replace(limit, members=place[limit.members]) for limit in required.limits)
+            required = replace(required, agents=required.agents[agents], limits=limits)
         return replace(
             self,
             demand=self.demand[agents],
             conflicts=moved[np.lexsort((moved[:, 1], moved[:, 0]))],
             assigned=np.column_stack((place[self.assigned[:, 0]], self.assigned[:, 1])),
+            required=required,
         )
 
     def allowed(self, agents: int, resources: int) -> NDArray[np.bool_]:

@@ -21,7 +21,7 @@ from palmatch.cli.options import numbers, place, score_range
 from palmatch.cli.show import announce_compiling
 from palmatch.data import city
 from palmatch.data.conference import conference
-from palmatch.data.files import identifiers, listed, read_sheet, unit_counts, unused
+from palmatch.data.files import identifiers, listed, need_column, read_sheet, texts, unit_counts, unused
 from palmatch.data.scores import (
     Pairs,
     is_score_file,
@@ -41,7 +41,7 @@ from palmatch.domains.zones import Hexagons, Zones, read_roads, read_zones
 from palmatch.errors import InputError
 from palmatch.methods import Settings
 from palmatch.palma.accountant import ACCOUNTANTS
-from palmatch.problem import Capacities, Problem, given_or
+from palmatch.problem import Capacities, Limit, Problem, Requirements, given_or, unit_capacities
 from palmatch.report.words import counted
 from palmatch.studies.archive import digest, scores_digest
 from palmatch.threads import both
@@ -139,10 +139,22 @@ class ScoreOptions:
         How likely each level is for a paper of high affinity; all the same unless given.
     bid_papers:
         For how many papers of highest affinity types bid; 4 with two levels unless given.
+    min_papers:
+        Least papers of each reviewer who takes so many.
+    min_reviewers:
+        Least reviewers of each paper that takes so many.
+    limits:
+        Limits for each paper on columns of --reviewers, such as "senior>=1,country<=2": a column of 0 and 1 counts the
+        1s, any other one each value. These and least numbers go with methods of the matcher `optimal`.
+    reviewers:
+        What is public about reviewers: user, and the columns that --limits names.
     """
 
     PANEL: ClassVar = "Tables and scores (--domain table)"
-    RARE: ClassVar[tuple[str, ...]] = ("regions", "scores", "weights", "max_papers", "score_range")
+    RARE: ClassVar[tuple[str, ...]] = (
+        *("regions", "scores", "weights", "max_papers", "score_range"),
+        *("bid_levels", "bid_prior", "bid_papers", "min_papers", "min_reviewers", "limits", "reviewers"),
+    )
     types: Path | None = None
     regions: Path | None = None
     scores: options.Files = None
@@ -153,6 +165,10 @@ class ScoreOptions:
     bid_levels: str | None = None
     bid_prior: str | None = None
     bid_papers: options.MaybePositive = None
+    min_papers: options.MaybeNatural = None
+    min_reviewers: options.MaybeNatural = None
+    limits: str | None = None
+    reviewers: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +210,7 @@ class ProblemOptions(ScoreOptions, PaperOptions, MapOptions):
     @property
     def files(self) -> list[Path | None]:
         """Every file that the options name."""
-        own = [self.types, self.conflicts, self.regions, self.max_papers]
+        own = [self.types, self.conflicts, self.regions, self.max_papers, self.reviewers]
         places = [self.likely, self.reports, self.zones, self.roads]
         return [*own, *places, *(self.scores or []), *(self.public or [])]
 
@@ -225,6 +241,27 @@ class ProblemOptions(ScoreOptions, PaperOptions, MapOptions):
             "edge": size if self.domain == "mobility" else None,
             "areas": int(size) if self.domain == "papers" else None,
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputOptions:
+    """What else follows from reports, and what is kept of an earlier matching.
+
+    Attributes
+    ----------
+    alternates:
+        Runners-up of each resource, from the same reports, in OUT.alternates.json.
+    keep:
+        Keep the pairs of an earlier --out and fill what is open by its stored reports, without new ones.
+    unavailable:
+        With --keep: users who take nothing any more, one a line.
+    """
+
+    PANEL: ClassVar = "Conferences"
+    RARE: ClassVar[tuple[str, ...]] = ("alternates", "keep", "unavailable")
+    alternates: options.Natural = 0
+    keep: Path | None = None
+    unavailable: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,16 +324,22 @@ class _Request(NamedTuple):
     limits: dict[str, Any]
 
 
-def read_inputs(agents: Path | None, resources: Path | None, chosen: ProblemOptions, *, data_seed: int = 0) -> Inputs:
+def read_inputs(
+    agents: Path | None, resources: Path | None, chosen: ProblemOptions, *, data_seed: int = 0, kept: Kept | None = None
+) -> Inputs:
     """Read the files of agents and resources, and those that the options name; without files, synthetic data.
 
-    With --pairs there is one file of agents.
+    With --pairs there is one file of agents; with `kept` pairs of an earlier matching are left as they are.
     """
     if sys.stderr.isatty():
         announce_compiling()
     scored = agents is not None and chosen.domain == "table" and is_score_file(agents)
     _check_options(agents, resources, chosen, scored=scored)
     pairs = Pairs(()) if chosen.conflicts is None else read_pairs(chosen.conflicts)
+    if kept is not None:
+        left_out = {*pairs.conflicts, *pairs.fixed}
+        same = [pair for pair in kept.pairs if pair not in left_out and pair[0] not in kept.unavailable]
+        pairs = replace(pairs, fixed=(*pairs.fixed, *same))
     limits: dict[str, Any] = {"interest": chosen.interest, "conflicts": pairs.conflicts}
     if chosen.pairs:
         if pairs.fixed:
@@ -313,7 +356,10 @@ def read_inputs(agents: Path | None, resources: Path | None, chosen: ProblemOpti
         whole = found.problem(size, seed)
         if whole.interest is None:
             refuse_beyond_memory(whole.agents, whole.resources, "add --interest 20, or match fewer at a time")
-        return with_assigned(whole, pairs) if pairs.fixed else whole
+        whole = with_assigned(whole, pairs, kept) if pairs.fixed else whole
+        if kept is not None:
+            whole = without_agents(whole, kept.unavailable)
+        return with_requirements(whole, chosen)
 
     return replace(found, problem=problem)
 
@@ -422,9 +468,10 @@ def check_areas(areas: int, *, named: int, papers: int) -> None:
     refuse_beyond_memory(types_of_region(areas, named), papers, f"choose --areas below {areas}")
 
 
-def with_assigned(problem: Problem, pairs: Pairs) -> Problem:
+def with_assigned(problem: Problem, pairs: Pairs, kept: Kept | None) -> Problem:
     """Return a problem without the room that pairs take which are matched beforehand."""
     excluded, agents, fixed = set(pairs.conflicts), set(problem.agent_ids), set(pairs.fixed)
+    source = "The file of conflicts (constraint 1)" if kept is None else "--keep, with constraints of 1,"
     for agent, resource in pairs.fixed:
         if (agent, resource) in excluded:
             raise InputError(f"The constraints on {resource!r} and {agent!r} are both -1 and 1; keep one of them.")
@@ -447,12 +494,74 @@ def with_assigned(problem: Problem, pairs: Pairs) -> Problem:
         places = {name: place for place, name in enumerate(ids)}
         rows.append([places[pair[side]] for pair in fixed])
     note = (
-        f"The file of conflicts assigns {counted(len(fixed), 'pair')} (constraint 1): in the output, taking up room, "
-        "and not part of the welfare."
+        f"{source} assigns {counted(len(fixed), 'pair')}: in the output, taking up room, and not part of the welfare."
     )
     assigned = np.array(sorted(zip(*rows, strict=True)), dtype=np.int64).reshape(-1, 2)
     capacities = Capacities(left[1], left[0], problem.conflicts, assigned=assigned)
     return replace(problem, capacities=capacities, public_notes=(*problem.public_notes, note))
+
+
+class Kept(NamedTuple):
+    """A file of an earlier matching, its pairs (agent, resource), and agents that have become unavailable."""
+
+    source: Path
+    pairs: Sequence[tuple[str, str]]
+    unavailable: frozenset[str]
+
+
+def without_agents(problem: Problem, names: frozenset[str]) -> Problem:
+    """Return a problem in which these agents take nothing more."""
+    strange = sorted(names.difference(problem.agent_ids))
+    _refuse(strange, f"--unavailable names {listed(strange)}, who takes no part: correct the id, or remove the line.")
+    out = np.array([name in names for name in problem.agent_ids])
+    limits = problem.capacities or unit_capacities(problem.agents, problem.resources)
+    return replace(problem, capacities=replace(limits, demand=np.where(out, 0, limits.demand)))
+
+
+def with_requirements(problem: Problem, chosen: ProblemOptions) -> Problem:
+    """Return a problem with the least numbers and the limits by attribute that the options name."""
+    asked = chosen.min_papers or chosen.min_reviewers or chosen.limits
+    _refuse(
+        bool(chosen.limits) != (chosen.reviewers is not None),
+        "--limits and --reviewers FILE go together: the file has the columns that limits name.",
+    )
+    if not asked:
+        return problem
+    _refuse(chosen.pairs, "--min-papers, --min-reviewers and --limits do not go with --pairs: leave them out.")
+    limits = problem.capacities or unit_capacities(problem.agents, problem.resources)
+    required = Requirements(
+        np.minimum(chosen.min_papers or 0, limits.original.demand),
+        np.minimum(chosen.min_reviewers or 0, limits.original.capacity),
+        () if chosen.reviewers is None else _limits(chosen.reviewers, str(chosen.limits), problem.agent_ids),
+    )
+    return replace(problem, capacities=replace(limits, required=required))
+
+
+def _limits(path: Path, text: str, users: Sequence[str]) -> tuple[Limit, ...]:
+    """Return limits such as `senior>=1` and `country<=2` on columns of a file with a row for each user.
+
+    A column of 0 and 1 is counted where it is 1. Of any other at most so many may have the same value, if it is filled.
+    """
+    sheet, found = read_sheet(path), []
+    places = {name: row for row, name in enumerate(texts(sheet, need_column(sheet, "user", "id")))}
+    missing = [name for name in users if name not in places]
+    _refuse(missing, f"{path} has no row for {listed(missing)}: add one for every user that takes part.")
+    rows = [places[name] for name in users]
+    for limit in text.replace(" ", "").split(","):
+        parts = re.fullmatch(r"(.+?)(>=|<=)(\d+)", limit)
+        if parts is None:
+            raise InputError(f"Expected limits such as senior>=1,country<=2, got {limit!r}.")
+        least, count = parts[2] == ">=", int(parts[3])
+        cells = texts(sheet, need_column(sheet, parts[1])).to_numpy()[rows]
+        values = set(cells.tolist()) - {""}
+        counts_ones = values <= {"0", "1"}
+        _refuse(
+            least and not counts_ones,
+            f"{path}: expected 0 or 1 in column {parts[1]!r} for {limit}, found other values.",
+        )
+        kinds = ["1"] if counts_ones else sorted(values)
+        found += [Limit(limit, np.flatnonzero(cells == kind), count, least) for kind in kinds]
+    return tuple(found)
 
 
 # --- by domain ----------------------------------------------------------------------------------------------------

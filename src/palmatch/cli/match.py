@@ -6,20 +6,23 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from palmatch.cli import options, show
-from palmatch.cli.inputs import BudgetOptions, ProblemOptions, read_inputs
+from palmatch.cli.inputs import BudgetOptions, Kept, OutputOptions, ProblemOptions, read_inputs
 from palmatch.data.files import write_rows
+from palmatch.data.scores import read_assignments, read_json, read_users
 from palmatch.errors import InputError
 from palmatch.guarantee import deployment_record
+from palmatch.matchers.lists import ValueLists
 from palmatch.matching import Matching
-from palmatch.methods import METHODS
-from palmatch.methods import match as match_problem
+from palmatch.methods import METHODS, Method, Workspace, prepare
 from palmatch.methods.baselines import optimal_welfare
+from palmatch.methods.stored import StoredReports, alternates, keeping, match_again, reported_lists
 from palmatch.problem import Problem
-from palmatch.report.results import assignments, fairness_lines, shortfall_lines, with_assigned
-from palmatch.studies.fairness import fairness, lacking_agents, lacking_resources
+from palmatch.report.results import assignments, fairness_lines, is_conference, shortfall_lines, with_assigned
+from palmatch.studies.fairness import every_unit, fairness, lacking_agents, lacking_resources
 
 # Up to here the optimum takes less than a second, and the loss against it is told without being asked for; a tenth of
 # it where there are capacities, a sixteenth where agents are matched with agents.
@@ -34,6 +37,7 @@ def match(
     method: Annotated[str, typer.Option(autocompletion=lambda: list(METHODS))] = "once",
     chosen: ProblemOptions,
     budget: BudgetOptions,
+    asked: OutputOptions,
     threshold: Annotated[float | None, typer.Option(min=0.0)] = None,
     score: bool = False,
     cluster: str | None = None,
@@ -73,6 +77,8 @@ def match(
         # Most matchings need neither.
         from palmatch.cli.tiles import match_tiles, workers_of
 
+        if asked != OutputOptions():
+            raise InputError("--alternates and --keep go with one process: leave --cluster and --memory out.")
         workers = workers_of(cluster, memory)
         match_tiles(
             agents,
@@ -88,15 +94,35 @@ def match(
         )
         return
     as_json = out.suffix.lower() == ".json"
+    if asked.unavailable is not None and asked.keep is None:
+        raise InputError("--unavailable goes with --keep, the earlier matching: give both.")
+    if asked.alternates and str(out) == "-":
+        raise InputError("--alternates are written beside --out: give it the name of a file.")
     if chosen.pairs and as_json:
         raise InputError("JSON is for papers (openreview-matcher): give --out a name in .csv or .parquet with --pairs.")
-    read = [agents, resources, *chosen.files]
+    read = [agents, resources, asked.keep, asked.unavailable, *chosen.files]
     show.check_outputs(read, out=out, json=json, kinds=(".csv", ".parquet", ".json"))
-    problem = read_inputs(agents, resources, chosen).problem(chosen.size, budget.seed)
+    kept, stored = _read_kept(asked.keep, asked.unavailable, METHODS.find(method))
+    problem = read_inputs(agents, resources, chosen, kept=kept).problem(chosen.size, budget.seed)
     with show.progress_bar("matching") as progress:
-        matching = match_problem(problem, method, settings=budget.settings, seed=budget.seed, progress=progress)
+        if kept is None:
+            reporting = keeping(METHODS.find(method), budget.settings, stored)
+            prepared = prepare(Workspace(problem, progress), reporting, settings=budget.settings)
+            matching = prepared.play(budget.seed)
+        else:
+            reports = stored[0] if stored else None
+            source = str(_beside(kept.source, "reports"))
+            matching = match_again(problem, METHODS.find(method), reports, source, budget.seed)
+    units = every_unit(problem, matching)
+    by_agent = units[np.lexsort((units[:, 1], units[:, 0]))]
+    if stored and is_conference(problem) and str(out) != "-":
+        show.write_json(_beside(out, "reports"), stored[0])
+    if asked.alternates:
+        lists = _public_lists(problem, method, stored)
+        others = alternates(problem, by_agent, lists, asked.alternates)
+        show.write_json(_beside(out, "alternates"), assignments(problem, others))
     if as_json:
-        show.write_json(out, assignments(problem, matching))
+        show.write_json(out, assignments(problem, by_agent))
     else:
         write_rows(out, with_assigned(problem, matching))
     if str(out) == "-":
@@ -112,6 +138,32 @@ def match(
     _print_summary(problem, matching, best, threshold, explain)
     if str(out) != "-":
         show.say(f"Pairs are in {out}.")
+
+
+def _beside(out: Path, what: str) -> Path:
+    return out.with_suffix(f".{what}.json")
+
+
+def _read_kept(keep: Path | None, unavailable: Path | None, method: Method) -> tuple[Kept | None, list[StoredReports]]:
+    """Return what is kept of an earlier matching, and its reports, where the method goes by reports."""
+    if keep is None:
+        return None, []
+    kept = Kept(keep, read_assignments(keep), frozenset(() if unavailable is None else read_users(unavailable)))
+    return kept, [read_json(_beside(keep, "reports"))] if method.matcher is not None else []
+
+
+def _public_lists(problem: Problem, method: str, stored: list[StoredReports]) -> ValueLists:
+    """Return what runners-up follow from: reports, or regions alone where the method looks at nothing else."""
+    if stored:
+        return reported_lists(problem, stored[0], "the matching")
+    if METHODS.find(method).parts[0] != "region":
+        raise InputError(
+            f"--alternates follow from reports or from regions alone, and {method} has neither: choose another method."
+        )
+    standing = [problem.domain.types_of(region)[problem.domain.representative(region)] for region in problem.regions]
+    values, count = problem.domain.utility(np.array(standing)), len(problem.regions)
+    start = np.arange(count + 1) * problem.resources
+    return ValueLists(problem.region_index, start, np.tile(np.arange(problem.resources), count), values.ravel())
 
 
 def _print_summary(

@@ -51,7 +51,7 @@ def match_tiles(
     json: Path | None,
 ) -> None:
     """Match more agents than fit one process."""
-    others = [*chosen.files, chosen.h3]
+    others = [*chosen.files, chosen.h3, chosen.min_papers, chosen.min_reviewers, chosen.limits]
     if chosen.domain != "mobility" or chosen.pairs or resources is None or any(one is not None for one in others):
         raise InputError(
             "--cluster and --memory match tiles of a map: they go with --domain mobility and two files or folders, "

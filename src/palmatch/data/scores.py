@@ -7,9 +7,11 @@ of similarities for each paper. What a score is used for is not known here; noth
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
@@ -336,6 +338,29 @@ def read_pairs(path: FilePath) -> Pairs:
     refuse(sheet, 2, where=~np.isin(values, (-1, 0, 1)), expected=expected)
     pairs = list(zip(users, papers, strict=True))
     return Pairs(*(tuple(pair for pair, told in zip(pairs, values, strict=True) if told == value) for value in (-1, 1)))
+
+
+def read_assignments(path: FilePath) -> tuple[tuple[str, str], ...]:
+    """Read pairs (user, paper) that were assigned: openreview-matcher's JSON, or columns `agent` and `resource`."""
+    if os.fspath(path).lower().endswith(".json"):
+        told = read_json(path)
+        with suppress(AttributeError, KeyError, TypeError):
+            return tuple((str(one["user"]), paper) for paper, users in told.items() for one in users)
+        raise InputError(f'{path}: expected {{paper: [{{"user": …}}, …]}}, as openreview-matcher writes it.')
+    return read_pairs(path).conflicts
+
+
+def read_json(path: FilePath) -> Any:
+    """Return what is in a file of JSON."""
+    try:
+        return json.loads("\n".join(read_lines(path)))
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path}, line {error.lineno}, column {error.colno}: found no JSON; correct it.") from None
+
+
+def read_users(path: FilePath) -> tuple[str, ...]:
+    """Read ids of users, one a line."""
+    return _each_user(named_columns(read_sheet(path, header=False), ("user",)))
 
 
 def read_max_papers(path: FilePath) -> dict[str, int]:

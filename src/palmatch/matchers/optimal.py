@@ -19,6 +19,7 @@ from palmatch.errors import DidNotConverge
 from palmatch.matchers.auction import run_auction
 from palmatch.matchers.lists import MatchOutcome, ValueLists
 from palmatch.matchers.partners import optimal_pairs, shuffled_optimal_pairs
+from palmatch.matchers.required import required_units
 from palmatch.problem import Capacities, FloatArray, IntArray
 from palmatch.streams import SELECTION, Keys, draws
 
@@ -39,6 +40,8 @@ def optimal_matching(utilities: FloatArray, capacities: Capacities | None = None
     """
     if capacities is not None and capacities.mutual:
         return optimal_pairs(utilities, capacities)
+    if capacities is not None and capacities.required is not None:
+        return required_units(utilities, capacities)
     if capacities is not None:
         return _optimal_units(utilities, capacities)
     resource_of = np.full(len(utilities), -1, dtype=np.int64)

@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias
 
 from palmatch.errors import InputError
 from palmatch.guarantee import simulated
+from palmatch.matchers.required import refuse_unmet
 from palmatch.matching import Matching
 from palmatch.methods import baselines, reports, rounds
 from palmatch.methods.workspace import Play, Settings, Workspace, finished
@@ -182,6 +183,7 @@ class Method:
         """
         if self.check is not None:
             self.check(workspace.problem, self.name)
+        refuse_unmet(workspace.problem, self.name, self.parts[1])
         if self.prepare is not None:
             return self.prepare(workspace, settings, trace)
         if self.mechanism is not None and self.matcher is not None:

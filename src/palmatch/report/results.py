@@ -15,14 +15,13 @@ from palmatch.domains.mobility import City
 from palmatch.domains.papers import Conference
 from palmatch.domains.scores import ScoreTable
 from palmatch.matching import Matching
-from palmatch.problem import Problem
+from palmatch.problem import IntArray, Problem
 from palmatch.report.words import counted, percent
 from palmatch.studies.compare import LossParts, Spread
 from palmatch.studies.fairness import (
     Fairness,
     Served,
     Shortfall,
-    every_unit,
     fairness,
     lacking_agents,
     lacking_resources,
@@ -67,12 +66,13 @@ def shortfall_lines(problem: Problem, matching: Matching) -> list[str]:
     if problem.capacities is None:
         return agents
     resources = lacking_resources(problem, matching)
-    if not _is_conference(problem) and problem.demand.sum() < problem.capacity.sum():
+    if not is_conference(problem) and problem.demand.sum() < problem.capacity.sum():
         resources = tuple(one for one in resources if one.reason == "conflicts")
     return _told(problem, resources, of_agents=False) + agents
 
 
-def _is_conference(problem: Problem) -> bool:
+def is_conference(problem: Problem) -> bool:
+    """Say whether resources are papers."""
     return isinstance(problem.domain, Conference | ScoreTable | BidTable)
 
 
@@ -100,7 +100,7 @@ def _heading(problem: Problem, lacking: Sequence[Shortfall], of_agents: bool) ->
     without = sum(one.got == 0 for one in lacking)
     if of_agents and without == many:
         return f"{counted(many, *own)} {'goes' if many == 1 else 'go'} without a {other[0]}"
-    if of_agents and _is_conference(problem):
+    if of_agents and is_conference(problem):
         # What a reviewer takes at most is no wish for so many.
         told = f"{counted(many, *own)} {_have(many)} room for {missing:,} more {other[missing > 1]}"
     else:
@@ -201,16 +201,11 @@ def _amount(value: Spread) -> str:
     return f"{100 * value.mean:.1f}\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{percent(value.sd)}"
 
 
-def assignments(problem: Problem, matching: Matching) -> dict[str, list[dict[str, object]]]:
-    """Return {paper: [{"aggregate_score": public score, "user": reviewer}, ...]} for papers with reviewers, in order.
-
-    Pairs that were assigned beforehand are among them.
-    """
+def assignments(problem: Problem, units: IntArray) -> dict[str, list[dict[str, object]]]:
+    """Return {paper: [{"aggregate_score": public score, "user": reviewer}, ...]} for papers with units, in order."""
     domain = problem.domain
     standing = np.array([domain.types_of(region)[domain.representative(region)] for region in problem.regions])
     public = replace(problem, types=standing[problem.region_index], truth=standing[problem.region_index])
-    units = every_unit(problem, matching)
-    units = units[np.lexsort((units[:, 1], units[:, 0]))]
     found: dict[str, list[dict[str, object]]] = {name: [] for name in problem.resource_ids}
     scores = public.true_utility_of_units(units)
     if isinstance(domain, ScoreTable | BidTable):

@@ -1,0 +1,153 @@
+"""What programme chairs ask for: least numbers, limits by attribute, runners-up, replacements without new reports."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from palmatch.matchers.required import required_units
+from palmatch.problem import Capacities, Limit, Requirements
+from running import Result
+from running import run_line as run
+
+WORDS = (
+    "match bids.csv papers.csv --domain table --public affinity.csv --conflicts conflicts.csv --capacity 2 --demand 3"
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    chance = np.random.default_rng(4)
+    write = {"papers": ["id", *(f"p{paper}" for paper in range(6))], "conflicts": ["p0,u0,-1", "p1,u0,-1"]}
+    pairs = [(paper, user) for user in range(8) for paper in range(6)]
+    write["affinity"] = [f"p{paper},u{user},{chance.uniform(0.1, 1):.3f}" for paper, user in pairs]
+    write["bids"] = [f"p{paper},u{user},{chance.integers(2)}" for paper, user in pairs]
+    write["reviewers"] = ["user,senior,country", *(f"u{user},{int(user < 3)},{'AB'[user % 2]}" for user in range(8))]
+    write["gone"] = ["u1", "u2"]
+    for name, lines in write.items():
+        (tmp_path / f"{name}.csv").write_text("\n".join(lines) + "\n")
+    return tmp_path
+
+
+def match(folder: Path, out: str, *more: str) -> Result:
+    return run(WORDS, "--out", out, *more, folder=folder)
+
+
+def pairs(folder: Path, name: str) -> set[tuple[str, str]]:
+    told = json.loads((folder / name).read_text())
+    return {(one["user"], paper) for paper, users in told.items() for one in users}
+
+
+def test_least_numbers_and_limits_by_attribute_are_kept(folder: Path) -> None:
+    limits = "--min-papers 1 --min-reviewers 2 --limits senior>=1,country<=1 --reviewers reviewers.csv"
+    for method in ("hungarian-once", "hungarian-region", "hungarian"):
+        result = match(folder, "a.json", limits, "--method", method)
+        assert result.returncode == 0, result.stderr
+        found = pairs(folder, "a.json")
+        assert set(Counter(paper for _, paper in found).values()) == {2}
+        assert len({user for user, _ in found}) == 8
+        for paper in {paper for _, paper in found}:
+            users = [int(user[1:]) for user, other in found if other == paper]
+            assert min(users) < 3
+            assert sum(users) % 2 == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("--method once --min-papers 1", "once keeps no least numbers"),
+        ("--method hungarian --min-papers 3", "gets 0 of 3 (--min-papers)"),
+        (
+            "--method hungarian --min-reviewers 2 --limits senior<=0,country<=1 --reviewers reviewers.csv --demand 2",
+            "can be done if agents took more (demand) or without senior<=0",
+        ),
+        ("--method hungarian --limits senior>=2 --reviewers reviewers.csv", "(senior>=2)"),
+        ("--method hungarian --limits senior>=1", "--limits and --reviewers FILE go together"),
+        ("--method hungarian --limits country>=1 --reviewers reviewers.csv", "expected 0 or 1 in column 'country'"),
+        ("--method hungarian --limits age>1 --reviewers reviewers.csv", "such as senior>=1,country<=2, got 'age>1'"),
+        ("--unavailable gone.csv", "--unavailable goes with --keep"),
+        ("--method alma --alternates 1", "follow from reports or from regions alone"),
+    ],
+)
+def test_what_cannot_be_required_is_said_in_a_sentence(folder: Path, more: str, words: str) -> None:
+    result = match(folder, "a.json", more)
+    assert (result.returncode, "Traceback" in result.stderr) == (2, False)
+    assert words in " ".join(result.stderr.split()), result.stderr
+
+
+def test_alternates_are_the_best_by_reports_who_may_have_the_paper(folder: Path) -> None:
+    for method in ("once", "hungarian-region"):
+        assert match(folder, "a.json", "--alternates 3 --method", method).returncode == 0
+        taken, others = pairs(folder, "a.json"), pairs(folder, "a.alternates.json")
+        assert set(Counter(paper for _, paper in others).values()) == {3}
+        assert not taken & others
+        assert not others & {("u0", "p0"), ("u0", "p1")}
+    match(folder, "a.json", "--alternates 8")
+    told = json.loads((folder / "a.reports.json").read_text())["reports"]
+    busy = {user for user, count in Counter(user for user, _ in pairs(folder, "a.json")).items() if count == 3}
+    for paper, users in json.loads((folder / "a.alternates.json").read_text()).items():
+        order = [(one["user"] in busy, -told[one["user"]]["values"][paper]) for one in users]
+        assert order == sorted(order)
+
+
+@pytest.mark.parametrize("method", ["once", "hungarian-once"])
+def test_whoever_declines_is_replaced_by_stored_reports_whatever_bids_are(folder: Path, method: str) -> None:
+    assert match(folder, "a.json", "--method", method).returncode == 0
+    again = f"--keep a.json --unavailable gone.csv --explain --seed 3 --method {method}"
+    first = match(folder, "b.json", again)
+    assert first.returncode == 0, first.stderr
+    before, after = pairs(folder, "a.json"), pairs(folder, "b.json")
+    gone = {pair for pair in before if pair[0] in ("u1", "u2")}
+    assert before - gone <= after
+    assert len(after) == 12
+    assert not {user for user, _ in after} & {"u1", "u2"}
+    said = " ".join(first.stdout.split())
+    assert "no further ε is spent" in said
+    assert "That an agent declined" in said
+    assert (folder / "b.reports.json").read_bytes() == (folder / "a.reports.json").read_bytes()
+    bids = (folder / "bids.csv").read_text().splitlines()
+    (folder / "bids.csv").write_text("\n".join(line[:-1] + str(1 - int(line[-1])) for line in bids) + "\n")
+    assert match(folder, "c.json", again).returncode == 0
+    assert pairs(folder, "c.json") == after
+
+
+def test_a_replacement_needs_a_stored_report(folder: Path) -> None:
+    match(folder, "a.json", "--capacity 1")
+    told = json.loads((folder / "a.reports.json").read_text())
+    told["reports"] = {}
+    for content, words in ((told, "has no report of 'u"), ([], "holds no reports")):
+        (folder / "a.reports.json").write_text(json.dumps(content))
+        assert words in " ".join(match(folder, "b.json", "--keep a.json").stderr.split())
+    assert "act on what is private anew" in match(folder, "b.json", "--keep a.json --method palma").stderr
+    (folder / "gone.csv").write_text("u9\n")
+    assert "names 'u9', who" in match(folder, "b.json", "--keep a.json --unavailable gone.csv").stderr
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_required_optimum_is_the_best_of_all_assignments(seed: int) -> None:
+    chance = np.random.default_rng(seed)
+    utilities = chance.random((3, 3))
+    limits = (Limit("", np.array([0, 2]), 1, least=True), Limit("", np.array([1, 2]), 1, least=False))
+    required = Requirements(np.array([1, 0, 1]), np.array([1, 1, 0]), limits)
+    capacities = Capacities(np.array([2, 1, 3]), np.array([3, 1, 2]), np.array([[0, 1]]), required=required)
+    best, places = 0.0, [(agent, paper) for agent in range(3) for paper in range(3) if (agent, paper) != (0, 1)]
+    for size in range(len(places) + 1):
+        for chosen in combinations(places, size):
+            table = np.zeros((3, 3), dtype=int)
+            table[tuple(np.array(chosen, dtype=int).reshape(-1, 2).T)] = 1
+            whole = (table.sum(1) <= [3, 1, 2]).all() and (table.sum(0) <= [2, 1, 3]).all()
+            least = (table.sum(1) >= [1, 0, 1]).all() and (table.sum(0) >= [1, 1, 0]).all()
+            if whole and least and (table[[0, 2]].sum(0) >= 1).all() and (table[1:].sum(0) <= 1).all():
+                best = max(best, float((table * utilities).sum()))
+    units = required_units(utilities, capacities)
+    assert utilities[units[:, 0], units[:, 1]].sum() == pytest.approx(best)
+    moved = capacities.of(np.array([2, 0, 1]))
+    again = required_units(utilities[[2, 0, 1]], moved)
+    assert sorted(map(tuple, np.column_stack((np.array([2, 0, 1])[again[:, 0]], again[:, 1])).tolist())) == sorted(
+        map(tuple, units.tolist())
+    )
