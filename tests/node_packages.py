@@ -17,7 +17,7 @@ PACKAGES = ("@asyncapi/parser@3.6.3", "@cloudflare/privacypass-ts@0.8.1")
 
 
 def node_packages() -> Path:
-    """The folder of the packages; skips where there is no npm."""
+    """The folder of the packages; skips where there is no npm, or no way to its registry."""
     npm = shutil.which("npm")
     if npm is None:
         pytest.skip("npm is not installed")
@@ -29,7 +29,8 @@ def node_packages() -> Path:
             # Nothing that a package brings is run while it is installed.
             command = [npm, "install", "--prefix", folder, "--ignore-scripts", "--no-audit", "--no-fund", *PACKAGES]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, done.stderr[-2000:]
+            if done.returncode:
+                pytest.skip(f"packages of npm are not installed: {done.stderr.strip()[-300:]}")
             (folder / "complete").touch()
     return folder / "node_modules"
 

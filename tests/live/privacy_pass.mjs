@@ -1,6 +1,9 @@
 // A client, an issuer and an origin of Privacy Pass by another implementation, for test_privacy_pass.py.
+import { webcrypto } from "node:crypto";
 import { createInterface } from "node:readline";
 
+// Before version 19 it is no global of node's.
+globalThis.crypto ??= webcrypto;
 const { Token, TokenChallenge, publicVerif } = await import(`${process.argv[2]}/@cloudflare/privacypass-ts/lib/src/index.js`);
 const { BLIND_RSA, BlindRSAMode, Client, Issuer, Origin, TokenRequest, TokenResponse } = publicVerif;
 const bytes = (text) => new Uint8Array(Buffer.from(text, "hex"));

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from live.buses import KEYS, TRUST, Bus, Join
+from live.buses import TRUST, Bus, Join
 from live.examples import GRID
 from live.test_batch import Town, played
 from palmatch.device import messages as m
@@ -25,7 +25,6 @@ from palmatch.live.journal import Journal
 from palmatch.live.listing import PublicSetup
 from palmatch.live.rules import Accepted, BidRules, Crowd
 from palmatch.live.service import Schedule
-from palmatch.live.topics import Topic
 from palmatch.live.transport import Transport
 from palmatch.methods import Settings
 
@@ -184,16 +183,6 @@ def test_of_two_bids_of_an_agent_the_first_one_counts_and_no_agent_holds_two() -
 # Slots that fit the crowd
 
 
-class Announced:
-    """As much of a board as an opening needs: the issuer's key, and a journal without games."""
-
-    def __init__(self) -> None:
-        self.journal = Journal(Path(":memory:"))
-
-    async def told(self, topic: Topic, _: float) -> bytes:
-        return KEYS["issuer"].packet(topic, m.IssuerKey(key=b"key"))
-
-
 @pytest.mark.parametrize(("resources", "asked", "slot"), [(3, None, 5.0), (10_000, None, 7.5), (10_000, 2.0, 2.0)])
 def test_a_board_opens_games_with_slots_that_fit_as_many_devices_as_there_are_resources(
     resources: int, asked: float | None, slot: float
@@ -201,5 +190,5 @@ def test_a_board_opens_games_with_slots_that_fit_as_many_devices_as_there_are_re
     places = np.linspace(0.0, 0.004, resources)
     cars = Points("", tuple(f"v{n}" for n in range(resources)), 40.702 + places, -73.998 + places, None, None, ())
     schedule = Schedule("bids", (0.0, 1.0), slot=asked, slots=100)
-    opening = asyncio.run(service._opening(Announced(), TRUST, "g", cars, schedule))  # type: ignore[arg-type]
+    opening = service._opening(Journal(Path(":memory:")), TRUST.partition, b"key", "g", cars, schedule)
     assert opening.slot == pytest.approx(slot)
