@@ -22,7 +22,6 @@ from typing import Any, Literal, TypeAlias, cast
 from palmatch.data.city import crowd
 from palmatch.device.state import slot_for
 from palmatch.live.board import PHASES
-from palmatch.live.demo import GAME, Plan, Schedule, Service, outcome_of, write_places
 from palmatch.live.issuer import Issuer
 from palmatch.live.keys import Signer
 from palmatch.live.ops import PrometheusMetrics, run
@@ -30,6 +29,7 @@ from palmatch.live.rules import method_of
 from palmatch.live.simulation import signer_of
 from palmatch.live.tokens import Identity, keep
 from palmatch.methods import Settings, Workspace, prepare
+from palmatch.studies.live_game import GAME, Plan, Schedule, Service, outcome_of, write_places
 
 INTEREST, EDGE, EPSILON = 20, 1000.0, 1.0
 

@@ -34,7 +34,6 @@ from palmatch.errors import PalmatchError, TransportError
 from palmatch.live import tokens
 from palmatch.live.board import Board
 from palmatch.live.codec import decode
-from palmatch.live.devices import Faults, Faulty
 from palmatch.live.journal import Journal
 from palmatch.live.keys import Signer
 from palmatch.live.listing import PublicSetup
@@ -45,6 +44,7 @@ from palmatch.live.rules import opening_of
 from palmatch.live.session import Device, Wish
 from palmatch.live.topics import Topic
 from palmatch.live.transport import Transport, connect
+from palmatch.studies.live_devices import Faults, Faulty
 
 AGENTS, RESOURCES, EPSILON, SLOTS = 6, 4, 2.0, 24
 # More than one request costs, so that a second charge would be noticed.

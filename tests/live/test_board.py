@@ -23,13 +23,13 @@ from palmatch.errors import InputError, ProtocolError, TransportError
 from palmatch.live import tokens
 from palmatch.live.board import Board
 from palmatch.live.codec import decode
-from palmatch.live.devices import Faults, Faulty
 from palmatch.live.journal import Journal
 from palmatch.live.keys import Signer, tag_of, verify
 from palmatch.live.ops import PrometheusMetrics
 from palmatch.live.rules import Opening
 from palmatch.live.topics import Topic, table_name
 from palmatch.live.transport import Access, Transport
+from palmatch.studies.live_devices import Faults, Faulty
 
 
 @pytest.fixture(scope="module")

@@ -20,13 +20,13 @@ from palmatch.device import messages as m
 from palmatch.domains.mobility import Points
 from palmatch.live import service, tokens
 from palmatch.live.codec import decode
-from palmatch.live.devices import Faults, Faulty
 from palmatch.live.journal import Journal
 from palmatch.live.listing import PublicSetup
 from palmatch.live.rules import Accepted, BidRules, Crowd
 from palmatch.live.service import Schedule
 from palmatch.live.transport import Transport
 from palmatch.methods import Settings
+from palmatch.studies.live_devices import Faults, Faulty
 
 
 class LateTables(Faulty):

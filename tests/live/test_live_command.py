@@ -28,8 +28,6 @@ from live.processes import line_of, party
 from palmatch.domains.mobility import Points, read_points
 from palmatch.errors import InputError, TransportError
 from palmatch.live.codec import packet_of
-from palmatch.live.demo import warm_up
-from palmatch.live.devices import DevicesPart, Member
 from palmatch.live.keys import Signer
 from palmatch.live.listing import PublicSetup, read_resources, read_vehicles
 from palmatch.live.mosquitto import Mosquitto
@@ -38,6 +36,8 @@ from palmatch.live.topics import Topic
 from palmatch.live.transport import Access, Hub, connect
 from palmatch.live.trust import load_gateway
 from palmatch.methods.baselines import optimal_welfare
+from palmatch.studies.live_devices import DevicesPart, Member
+from palmatch.studies.live_game import warm_up
 from running import run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -377,7 +377,7 @@ def test_a_process_of_the_demo_ends_when_the_one_that_started_it_is_gone(tmp_pat
     nowhere = f"ws://127.0.0.1:{free_port()}/bus"
     member = Member("a", bytes(32), (40.75, -73.99), 1.0, str(tmp_path))
     part = DevicesPart(nowhere, "", TRUST, "g", None, (member,), 0.0, 1.0)
-    with subprocess.Popen([sys.executable, "-m", "palmatch.live.devices"], stdin=subprocess.PIPE) as process:
+    with subprocess.Popen([sys.executable, "-m", "palmatch.studies.live_devices"], stdin=subprocess.PIPE) as process:
         assert process.stdin is not None
         process.stdin.write(msgspec.json.encode(part) + b"\n")
         process.stdin.flush()

@@ -14,7 +14,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
@@ -26,7 +25,7 @@ import trustme
 import yaml
 
 from live.conftest import MOSQUITTO, RUN_AS, free_port
-from live.processes import started
+from live.processes import PALMATCH, Service, started
 from pages import OPERATE, ROOT
 from palmatch.errors import TransportError
 from palmatch.live import ops
@@ -37,59 +36,7 @@ from palmatch.live.trust import load_trust
 from running import run
 
 EXAMPLES = ROOT / "examples" / "live"
-PALMATCH = [sys.executable, "-c", "from palmatch.cli import main; main()"]
 VEHICLES = "id,lat,lon\nv1,40.7510,-73.9900\nv2,40.7520,-73.9910\n"
-
-
-class Service:
-    """A program whose output is one JSON object on each line, and nothing else."""
-
-    def __init__(self, command: Sequence[str], folder: Path, **variables: str) -> None:
-        environment = os.environ | {"PYTHONPATH": str(ROOT / "src")} | variables
-        self.log = (folder / "log").open("ab")
-        self.process = subprocess.Popen(
-            command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=self.log, text=True
-        )
-        self.events: list[dict[str, Any]] = []
-        self._came = threading.Condition()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            with self._came:
-                self.events.append(json.loads(line))
-                self._came.notify_all()
-
-    def wait(self, event: str, after: int = 0) -> dict[str, Any]:
-        """Return the first event of a name, not counting so many of it."""
-
-        def found() -> list[dict[str, Any]]:
-            return [one for one in self.events if one["event"] == event][after:]
-
-        with self._came:
-            assert self._came.wait_for(found, 60), (event, self.events)
-            return found()[0]
-
-    def count(self, event: str) -> int:
-        return sum(one["event"] == event for one in self.events)
-
-    def stop(self) -> int:
-        # systemd has waited as long for a service that it has just started.
-        with self._came:
-            assert self._came.wait_for(lambda: self.events, 60)
-        self.process.send_signal(signal.SIGTERM)
-        return self.close()
-
-    def close(self) -> int:
-        """Wait for its end."""
-        status = self.process.wait(120)
-        self._reader.join(60)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-        self.log.close()
-        return status
 
 
 class Site:

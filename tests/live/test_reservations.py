@@ -18,13 +18,13 @@ from palmatch.device.ledger import Ledger, units_of
 from palmatch.domains.mobility import Points
 from palmatch.live import tokens
 from palmatch.live.board import Board
-from palmatch.live.devices import Faults, Faulty
 from palmatch.live.journal import Held, Journal
 from palmatch.live.keys import Signer
 from palmatch.live.resource import Gateway
 from palmatch.live.service import Reservations, Schedule, run_board
 from palmatch.live.session import Device, Wish
 from palmatch.live.topics import Topic
+from palmatch.studies.live_devices import Faults, Faulty
 
 AT = [(40.7012, -73.9991), (40.7031, -73.9975)]
 CARS = np.array([(40.7015, -73.9985), (40.7080, -73.9930)])

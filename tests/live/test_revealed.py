@@ -8,9 +8,9 @@ from live.examples import GRID, PLACES
 from palmatch.device.grid import locate
 from palmatch.device.ledger import units_of
 from palmatch.device.state import Owner, ReportMachine
-from palmatch.live.rules import NOT_COVERED, on_the_wire
 from palmatch.live.session import Played, revealed
-from palmatch.live.simulation import MemoryStore
+from palmatch.studies.live_game import NOT_COVERED, on_the_wire
+from palmatch.web.games import MemoryStore
 
 
 def machine() -> ReportMachine:

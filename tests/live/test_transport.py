@@ -16,7 +16,6 @@ from live.examples import MESSAGES, topic
 from live.memory import MemoryBroker, MemoryTransport, run_virtual
 from palmatch.errors import InputError, ProtocolError, TransportError
 from palmatch.live.codec import decode
-from palmatch.live.devices import Faults, Faulty
 from palmatch.live.keys import Signer, verify
 from palmatch.live.ops import PrometheusMetrics
 from palmatch.live.session import Retained
@@ -24,6 +23,7 @@ from palmatch.live.topics import KINDS, ROLES, Topic, matches, readable, writabl
 from palmatch.live.transport import Access, Credentials, Hub, Transport, base, connect
 from palmatch.live.transport.exchange import Op, Seen, frame, read_frame
 from palmatch.live.transport.hub import monitor
+from palmatch.studies.live_devices import Faults, Faulty
 
 DEVICE = Signer.fresh()
 

@@ -18,14 +18,13 @@ from tempfile import TemporaryDirectory
 import polars as pl
 
 from palmatch.data.city import crowd
-from palmatch.live.demo import Plan, Service, outcome_of, write_places
 from palmatch.live.issuer import Issuer
 from palmatch.live.keys import Signer
-from palmatch.live.mosquitto import running
 from palmatch.live.ops import allow_files, run
 from palmatch.live.transport import Access, Hub, connect
 from palmatch.live.transport.socket import Limits
 from palmatch.live.trust import new_gateway
+from palmatch.studies.live_game import Plan, Service, outcome_of, running, write_places
 
 DISTRICTS = ("north", "east", "south", "west")
 EDGE, EPSILON = 1000.0, 1.0

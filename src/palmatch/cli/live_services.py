@@ -35,7 +35,6 @@ from palmatch.domains.mobility import Points
 from palmatch.errors import InputError, PalmatchError, ProtocolError, Refused, TransportError
 from palmatch.live import ops
 from palmatch.live.board import Board, older_journal
-from palmatch.live.demo import Plan, play
 from palmatch.live.issuer import Announcer, Issuer
 from palmatch.live.journal import Journal
 from palmatch.live.keys import Signer, load_secret
@@ -43,7 +42,7 @@ from palmatch.live.listing import NoneFree, read_resources, without
 from palmatch.live.mosquitto import Mosquitto, read_passwords
 from palmatch.live.ops import PrometheusMetrics, allow_files, set_up
 from palmatch.live.resource import Arrival, Gateway
-from palmatch.live.rules import method_of, on_the_wire
+from palmatch.live.rules import method_of
 from palmatch.live.service import Reservations, Schedule, run_board
 from palmatch.live.session import Device, NoGame, Played, Wish, issuer_at, revealed
 from palmatch.live.topics import game_name
@@ -70,6 +69,7 @@ from palmatch.live.trust import (
 )
 from palmatch.mechanisms.choice import MAX_LP_ENTRIES
 from palmatch.studies.limit import limit
+from palmatch.studies.live_game import Plan, on_the_wire, play
 
 _LOG = logging.getLogger(__name__)
 

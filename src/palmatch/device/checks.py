@@ -18,7 +18,7 @@ from operator import sub
 from palmatch.device.distribution import GRID, backoff_weight, expected_utility, fill_weights
 from palmatch.device.ledger import UNIT_BITS
 from palmatch.device.messages import LONGEST_NAME, MANY
-from palmatch.device.records import Assigned, Listed, ReportTable, Result, RoundsTable
+from palmatch.device.records import Assigned, Listed, ReportTable, Result, RoundsTable, once_in_game
 from palmatch.errors import InputError, Refused
 
 # Below this the grid is too coarse for two chances that differ so little; an agent with less reports nothing.
@@ -60,7 +60,7 @@ def list_hash(size: int, top: bytes, positions: bytes) -> bytes:
     return sha256(_LIST + size.to_bytes(4) + top + positions).digest()
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def check_listed(resources: tuple[str, ...], listed: Listed | None, root: str) -> None:
     """Refuse resources that are not shown to be on the list with this root; devices of a process check them once.
 
@@ -131,7 +131,7 @@ def _above(level: dict[int, bytes], width: int, others: Iterator[bytes]) -> dict
 # --- the table of a report -------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=256)
+@once_in_game
 def check_table(table: ReportTable, *, epsilon: float, spots: int) -> None:
     """Refuse a table that a device must not draw from; `epsilon` and `spots` are what the device knows itself.
 
@@ -270,7 +270,7 @@ def _are_numbers(values: Sequence[float]) -> bool:
 # smallest chance: no pair of rows has to be looked at.
 
 
-@lru_cache(maxsize=64)
+@once_in_game
 def check_rounds_table(table: RoundsTable, *, epsilon: float, spots: int) -> None:
     """Refuse a table that is malformed, or in which something costs less than it tells."""
     if table.epsilon != epsilon:
@@ -416,7 +416,7 @@ def check_result(result: Result, table: ReportTable, channel: str, *, agents: in
     return mine
 
 
-@lru_cache(maxsize=256)
+@once_in_game
 def lines_by_tag(result: Result) -> dict[str, Assigned]:
     """Return the line of each agent of a result; refuse one with two lines of an agent."""
     found = {line.tag: line for line in result.assigned}
@@ -426,7 +426,7 @@ def lines_by_tag(result: Result) -> dict[str, Assigned]:
 
 
 # What is the same for all agents of a table is looked at once in a process: a result is equal to itself alone.
-@lru_cache(maxsize=256)
+@once_in_game
 def _lines_of(result: Result, table: ReportTable, slack: float) -> tuple[Assigned, ...]:
     """Check prices and resources of a result; return the lines of the table's agents."""
     prices = dict(result.prices)
@@ -447,7 +447,7 @@ def _is_of(line: Assigned, table: ReportTable) -> bool:
     return (line.region, line.epsilon) == (table.region, table.epsilon)
 
 
-@lru_cache(maxsize=256)
+@once_in_game
 def _check_lines(result: Result, table: ReportTable, channel: str, agents: int, slack: float) -> None:
     """Check that no more agents of the table are named than on the roster, and that prices support what they got."""
     ours = _lines_of(result, table, slack)

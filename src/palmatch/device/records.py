@@ -6,12 +6,33 @@ hand over a record with the digest of the bytes it came in. What a device believ
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from functools import lru_cache, wraps
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 from palmatch.device.messages import Partition
 
 Protocol: TypeAlias = Literal["report", "bids", "rounds"]
+
+_Work = TypeVar("_Work", bound=Callable[..., Any])
+
+# Games whose public statements are remembered, several boards' on one bus; and statements of a game.
+_GAMES, _STATEMENTS = 4, 1024
+
+
+def once_in_game(work: _Work) -> _Work:
+    """Compute what follows from public statements once for all devices of a process; the first argument has a game.
+
+    Results of older games are forgotten: a table and what follows from it can take megabytes.
+    """
+    results_of = lru_cache(maxsize=_GAMES)(lambda _game: lru_cache(maxsize=_STATEMENTS)(work))
+
+    @wraps(work)
+    def known(first: Any, *rest: Any, **named: Any) -> Any:
+        return results_of(first.game)(first, *rest, **named)
+
+    return cast(_Work, known)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import astuple, replace
-from functools import lru_cache
 from itertools import accumulate, chain, pairwise
 from math import floor
 from typing import Literal
@@ -18,7 +17,16 @@ from typing import Literal
 from palmatch.device.agent import Agent, AgentState, Draw, RegionTables, Rules, system_draw
 from palmatch.device.checks import check_rounds_table
 from palmatch.device.ledger import UNIT_BITS, BudgetExhausted
-from palmatch.device.records import Bulletin, Claim, Handover, Message, ReportTable, Result, RoundsTable
+from palmatch.device.records import (
+    Bulletin,
+    Claim,
+    Handover,
+    Message,
+    ReportTable,
+    Result,
+    RoundsTable,
+    once_in_game,
+)
 from palmatch.device.state import Machine, Owner, Store, system_offset
 from palmatch.errors import Refused
 
@@ -31,7 +39,7 @@ def budget_units(epsilon: float) -> int:
     return max(floor(epsilon * (1 - _SLACK) / 2.0**-UNIT_BITS), 0)
 
 
-@lru_cache(maxsize=64)
+@once_in_game
 def region_tables(table: RoundsTable) -> RegionTables:
     """Return a table as agents play by it, resources numbered by their place in it; agents of one process share it."""
     below = chain.from_iterable(accumulate(table.selection[start:stop]) for start, stop in pairwise(table.offsets))

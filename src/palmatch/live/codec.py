@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from functools import cache, lru_cache, reduce
+from functools import cache, reduce
 from operator import or_
 from types import UnionType
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
@@ -18,6 +18,7 @@ import cbor2
 import msgspec
 
 from palmatch.device.messages import SIGNATURE, VERSION, Bounds, Bulletin, Message
+from palmatch.device.records import once_in_game
 from palmatch.errors import ProtocolError
 from palmatch.live.topics import Topic
 
@@ -49,9 +50,19 @@ class Envelope:
         return hash(self.signature)
 
     @property
+    def game(self) -> str:
+        """The game that it is about."""
+        return self.topic.game
+
+    @property
     def hash(self) -> bytes:
-        """What other messages call this one by."""
-        return hash_of(self.topic, self.body)
+        """What other messages call this one by: the SHA-256 of what its signature covers."""
+        return _hash_of(self)
+
+
+@once_in_game
+def _hash_of(envelope: Envelope) -> bytes:
+    return hashlib.sha256(signed_bytes(envelope.topic, envelope.body)).digest()
 
 
 def sequence_of(envelope: Envelope) -> int:
@@ -62,12 +73,6 @@ def sequence_of(envelope: Envelope) -> int:
 def signed_bytes(topic: Topic | str, body: bytes) -> bytes:
     """Return what a signature covers: also the topic, so that nothing is valid in another game or in another place."""
     return b"palmatch/%d\n%s\n%s" % (VERSION, str(topic).encode(), body)
-
-
-@lru_cache(maxsize=256)
-def hash_of(topic: Topic | str, body: bytes) -> bytes:
-    """Return the SHA-256 of what a signature covers."""
-    return hashlib.sha256(signed_bytes(topic, body)).digest()
 
 
 def body_of(message: Message) -> bytes:
@@ -89,13 +94,16 @@ def packet_of(topic: Topic, body: bytes, signature: bytes, *, version: int = VER
     return packet
 
 
-@lru_cache(maxsize=256)
 def decode(topic: Topic | str, packet: bytes) -> Envelope:
     """Take a packet apart; raise ProtocolError, and nothing else, for whatever is not exactly as it should be.
 
     What is public reaches all devices of a process in the same bytes, and is taken apart once.
     """
-    topic = Topic.parse(topic) if isinstance(topic, str) else topic
+    return _decoded(Topic.parse(topic) if isinstance(topic, str) else topic, packet)
+
+
+@once_in_game
+def _decoded(topic: Topic, packet: bytes) -> Envelope:
     rule = topic.rule
     if len(packet) > rule.limit or (rule.padded and len(packet) != rule.padded):
         raise ProtocolError(f"Expected {rule.name} in {_size(rule.padded, rule.limit)}, found {len(packet)} bytes.")

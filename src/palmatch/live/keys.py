@@ -11,7 +11,6 @@ import hmac
 import os
 import struct
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature, InvalidTag
@@ -20,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
 from palmatch.device.messages import TAG, Message
+from palmatch.device.records import once_in_game
 from palmatch.errors import InputError, ProtocolError
 from palmatch.live.codec import Envelope, body_of, packet_of, signed_bytes
 from palmatch.live.topics import Topic
@@ -71,7 +71,7 @@ class Signer:
         return packet_of(topic, body, envelope.signature), envelope
 
 
-@lru_cache(maxsize=1024)
+@once_in_game
 def verify(envelope: Envelope, key: bytes, context: str | None = None) -> Envelope:
     """Return the envelope if the key signed it; raise ProtocolError otherwise.
 

@@ -10,26 +10,16 @@ import base64
 import hashlib
 import os
 import secrets
-import shutil
-import socket
-import subprocess
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from palmatch.errors import InputError, TransportError
+from palmatch.errors import InputError
 from palmatch.live.topics import LARGEST, Role, readable, writable
 from palmatch.live.transport.hub import is_loopback
 
-# Runs a program, writes its number, and ends it when the standard input ends, and with it when the process that started
-# this one is gone.
-_GUARD = 'exec 3<&0; "$@" 3<&- </dev/null >&2 & p=$!; echo $p; (read _ <&3; kill $p) >&2 & wait $p'
 _ITERATIONS = 10_000
 _MEMORY = 2 * 2**30
-# Where distributions have it, beside what is on the path.
-_PLACES = "/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin:/opt/homebrew/sbin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,69 +129,12 @@ connection_messages false
                 raise InputError(f"Found the user name {user!r}, which a Mosquitto access list cannot hold.")
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
-    """A broker on the loopback."""
-
-    url: str
-    port: int
-    passwords: dict[str, str]
-    pid: int
-
-
-@contextmanager
-def running(folder: Path, gateways: Mapping[str, tuple[str, ...]]) -> Iterator[Running]:
-    """Run a broker on the loopback, with its files in a folder; it ends with this process, however that ends."""
-    program = shutil.which("mosquitto") or shutil.which("mosquitto", path=_PLACES)
-    if program is None:
-        raise InputError("There is no mosquitto on this machine: apt-get install mosquitto, or use --transport hub.")
-    reserved, port = _reserved_port()
-    settings = Mosquitto(port=port, gateways=gateways, run_as="root" if os.geteuid() == 0 else "")
-    passwords = settings.write(folder)
-    command = ["sh", "-c", _GUARD, "guard", program, "-c", str(folder / "mosquitto.conf")]
-    with (folder / "log").open("wb") as log:
-        broker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
-    assert broker.stdin is not None
-    assert broker.stdout is not None
-    with broker.stdin, broker.stdout:
-        try:
-            with reserved:
-                pid = int(broker.stdout.readline() or 0)
-                _await_broker(broker, port, folder / "log")
-            yield Running(f"mqtt://127.0.0.1:{port}", port, passwords, pid)
-        finally:
-            broker.stdin.close()
-            broker.wait()
-
-
 def read_passwords(path: Path) -> dict[str, str]:
     """Return the passwords of a file that was written with a configuration, by user."""
     try:
         return dict(line.split(" ", 1) for line in path.read_text().splitlines())
     except (OSError, ValueError):
         raise InputError(f"{path}: expected lines of a user and a password.") from None
-
-
-def _await_broker(broker: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    for _ in range(200):
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        if broker.poll() is not None:
-            break
-        time.sleep(0.05)
-    raise TransportError(f"Mosquitto did not start: {log.read_text(errors='replace')[-200:].strip()}")
-
-
-def _reserved_port() -> tuple[socket.socket, int]:
-    """Return a free port and what keeps other programs from getting it, until a broker listens there.
-
-    A broker binds with the same option, which allows that while none listens.
-    """
-    holder = socket.socket()
-    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    holder.bind(("127.0.0.1", 0))
-    return holder, int(holder.getsockname()[1])
 
 
 def _rules(role: Role, names: tuple[str, ...]) -> list[str]:

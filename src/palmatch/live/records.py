@@ -6,12 +6,10 @@ decide (`palmatch.device`). Hashes and tags are hexadecimal text in records.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from palmatch.device import messages as m
 from palmatch.device import records as r
 from palmatch.device.messages import Code, split, unpack
-from palmatch.device.records import Earlier, Listed, ReportTable, RoundsTable
+from palmatch.device.records import Earlier, Listed, ReportTable, RoundsTable, once_in_game
 from palmatch.errors import ProtocolError
 from palmatch.live.codec import Envelope, expect
 from palmatch.live.topics import Topic
@@ -40,7 +38,7 @@ def open_record(envelope: Envelope) -> r.Open:
     )
 
 
-@lru_cache(maxsize=256)
+@once_in_game
 def roster_record(opened: Envelope, roster: Envelope, tables: Envelope) -> tuple[r.Roster, str]:
     """Return the counts with the hashes of their tables, and a digest of both messages; they must name each other."""
     opening, counts = expect(opened, m.Open), expect(roster, m.Roster)
@@ -64,7 +62,7 @@ def is_member(members: Envelope, roster: Envelope, tag: bytes, epsilon_class: in
     return (tag, epsilon_class) in _members_of(members, roster)
 
 
-@lru_cache(maxsize=256)
+@once_in_game
 def _members_of(members: Envelope, roster: Envelope) -> frozenset[tuple[bytes, int]]:
     """Return the tags of a region with their ε classes, once the roster is found to name and count them."""
     listed, counts = expect(members, m.Members), expect(roster, m.Roster)
@@ -76,14 +74,14 @@ def _members_of(members: Envelope, roster: Envelope) -> frozenset[tuple[bytes, i
     return frozenset(zip(split(listed.tags, m.TAG), listed.classes, strict=True))
 
 
-@lru_cache(maxsize=256)
+@once_in_game
 def heard_tags(envelope: Envelope) -> tuple[int, frozenset[bytes]]:
     """Return which message of its devices the board has heard, by its sequence number, and of which tags."""
     heard = expect(envelope, m.Heard)
     return heard.sequence, frozenset(split(heard.tags, m.TAG))
 
 
-@lru_cache(maxsize=256)
+@once_in_game
 def table_record(envelope: Envelope) -> ReportTable | RoundsTable:
     """Return a table as a device checks it."""
     table = expect(envelope, m.Table)
@@ -94,7 +92,7 @@ def table_record(envelope: Envelope) -> ReportTable | RoundsTable:
     raise ProtocolError("The table is empty.")
 
 
-@lru_cache(maxsize=256)
+@once_in_game
 def bulletin_record(envelope: Envelope) -> r.Bulletin:
     """Return a bulletin: None for a free resource, and for the price of one that is sold for good."""
     message = expect(envelope, m.Bulletin)
@@ -111,7 +109,7 @@ def bulletin_record(envelope: Envelope) -> r.Bulletin:
     )
 
 
-@lru_cache(maxsize=256)
+@once_in_game
 def result_record(opened: Envelope, roster: Envelope, result: Envelope, transcript: Envelope) -> r.Result:
     """Return the result that a region's transcript holds; agents that sent no report are not in it."""
     opening, counts = expect(opened, m.Open), expect(roster, m.Roster)

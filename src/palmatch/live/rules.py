@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Literal, Protocol
 
 import numpy as np
@@ -19,14 +18,12 @@ from palmatch.device.bid import Call
 from palmatch.device.checks import OUTSIDE
 from palmatch.device.messages import pack, unpack
 from palmatch.errors import DidNotConverge, InputError
-from palmatch.guarantee import FRESH_RANDOMNESS, pldp_statement, simulated
 from palmatch.live.listing import PublicSetup, only
 from palmatch.live.records import SOLD
 from palmatch.live.simulation import Simulation
 from palmatch.matchers.auction import AuctionRounds
 from palmatch.matchers.lists import ValueLists
 from palmatch.matchers.optimal import AUCTION_STEP, MOST_RESOURCES, auction_lists, match_lists
-from palmatch.matching import Guarantee
 from palmatch.mechanisms.channel import make_channel
 from palmatch.methods.registry import METHODS, Method
 from palmatch.methods.reports import (
@@ -169,18 +166,17 @@ class MethodRules:
         self.names: Keys = np.empty(0, dtype=np.uint64)
         self.workspace: Workspace
         self._crowd: Crowd
-        self._reachable = lru_cache(maxsize=4096)(self._is_reachable)
+        self._reachable: dict[str, bool] = {}
 
     def has_region(self, region: str) -> bool:
         """Tell whether a region is one of the partition, and near enough to the resources to be matched."""
-        return self._reachable(region)
-
-    def _is_reachable(self, region: str) -> bool:
-        try:
-            self.map.problem([region], ["a"], [0.0])
-        except InputError:
-            return False
-        return True
+        if region not in self._reachable:
+            try:
+                self.map.problem([region], ["a"], [0.0])
+                self._reachable[region] = True
+            except InputError:
+                self._reachable[region] = False
+        return self._reachable[region]
 
     def tables(self, crowd: Crowd) -> Mapping[tuple[str, int], m.Table]:
         """Return the public tables for a roster; nothing in here depends on a position."""
@@ -608,38 +604,3 @@ def opening_of(
         growth=call.growth,
         slack=slack_of(place),
     )
-
-
-NOT_COVERED = (
-    "The region itself, and that a device takes part, when, and from which network address.",
-    "The resource that serves an agent learns its position, a gateway those of all agents that it serves; that the "
-    "board and this resource collude.",
-    "Further requests, and in `rounds` further games: each is charged to the device's ledger, and guarantees of one "
-    "agent add up.",
-    "Whether and when its owner cancels, waits for a further game, or does not come: the device accepts what it got.",
-    "How long the machine of a device takes to compute, measured by programs on the same machine.",
-)
-
-
-def on_the_wire(protocol: str, epsilon: float, *, seeded: bool) -> Guarantee:
-    """Return the guarantee against all other parties together, but for the resource that serves the agent.
-
-    It is that of one request, which in `rounds` is played in one game.
-    """
-    method = next(method for method in METHODS.values() if protocol in method.live)
-    found = Guarantee(
-        epsilon=epsilon,
-        delta=0.0,
-        notion="PLDP",
-        accountant="pure" if method.game is not None else "one report",
-        statement=pldp_statement(epsilon),
-        assumptions=(
-            "The observer sees all traffic, its sizes and times, and may be the board, the broker, the issuer, the "
-            "other devices and the other resources together.",
-            "The device runs this code, keeps its ledger, and was given the operator's trust file.",
-            FRESH_RANDOMNESS,
-        ),
-        applies_to="every device that takes part; one with a smaller ε has that ε",
-        not_covered=NOT_COVERED,
-    )
-    return simulated(found) if seeded else found

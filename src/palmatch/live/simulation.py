@@ -28,39 +28,6 @@ class Simulation:
         return cls(seed, {tag_of(game, signer_of(seed, game, name).public): name for name in ids})
 
 
-class MemoryStore:
-    """The ledger of a simulated agent, which lasts as long as its one game."""
-
-    def __init__(self, units: int) -> None:
-        self._left = units
-        self._kept: dict[str, str] = {}
-
-    def charge(
-        self,
-        units: int,
-        *,
-        matching: str,  # noqa: ARG002 - its books are not read
-        purpose: str,  # noqa: ARG002
-        keep: Mapping[str, str] | None = None,
-        expected: Mapping[str, str | None] | None = None,  # noqa: ARG002 - no other program knows it
-    ) -> None:
-        """Count a charge, and keep what goes with it."""
-        self._left -= units
-        self._kept |= keep or {}
-
-    def kept(self, name: str) -> str | None:
-        """Return what is remembered."""
-        return self._kept.get(name)
-
-    def pin(self, name: str, value: str) -> None:
-        """Remember a fact."""
-        self._kept.setdefault(name, value)
-
-    def remaining(self) -> int:
-        """Return how many units are left."""
-        return self._left
-
-
 def signer_of(seed: int, game: str, name: str) -> Signer:
     """Return the one-time key of an agent in a simulated game."""
     return Signer(hashlib.sha256(f"palmatch simulation {seed} {game} {name}".encode()).digest())

@@ -24,8 +24,8 @@ _KIB = 1024
 LARGEST = 4 * 1024 * _KIB
 # One size for whatever a device says in a game, and one for joins, which carry a token.
 _PADDED, _PADDED_JOIN = 512, 1024
-# Names of which the topics are remembered: bids have one for each resource.
-_NAMES = 65_536
+# Names of which the topics are remembered: bids have one for each resource of a game.
+_NAMES = 16_384
 # Longer than any topic of the table; what is longer is never remembered, since any client can say it.
 LONGEST = 1024
 

@@ -10,6 +10,7 @@ import asyncio
 import base64
 import secrets
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,7 +33,6 @@ from palmatch.live.listing import PublicSetup
 from palmatch.live.resource import Arrival, Gateway
 from palmatch.live.rules import opening_of
 from palmatch.live.session import DeviceSession
-from palmatch.live.simulation import MemoryStore
 from palmatch.live.tokens import identity
 from palmatch.live.transport.exchange import Access
 from palmatch.live.transport.hub import Hub
@@ -165,6 +165,39 @@ class LiveGames:
         with suppress(PalmatchError):
             await DeviceSession(transport, trust, game, taking_part, machine, (position[0], position[1])).play()
         await transport.close()
+
+
+class MemoryStore:
+    """The ledger of a simulated agent, which lasts as long as its one game."""
+
+    def __init__(self, units: int) -> None:
+        self._left = units
+        self._kept: dict[str, str] = {}
+
+    def charge(
+        self,
+        units: int,
+        *,
+        matching: str,  # noqa: ARG002 - its books are not read
+        purpose: str,  # noqa: ARG002
+        keep: Mapping[str, str] | None = None,
+        expected: Mapping[str, str | None] | None = None,  # noqa: ARG002 - no other program knows it
+    ) -> None:
+        """Count a charge, and keep what goes with it."""
+        self._left -= units
+        self._kept |= keep or {}
+
+    def kept(self, name: str) -> str | None:
+        """Return what is remembered."""
+        return self._kept.get(name)
+
+    def pin(self, name: str, value: str) -> None:
+        """Remember a fact."""
+        self._kept.setdefault(name, value)
+
+    def remaining(self) -> int:
+        """Return how many units are left."""
+        return self._left
 
 
 def _text(key: bytes) -> str:

@@ -36,12 +36,13 @@ from palmatch.live.listing import PublicSetup
 from palmatch.live.resource import Gateway
 from palmatch.live.rules import Accepted, Crowd, Opening, Outcome, Protocol, RegionUpdate, Rules, opening_of
 from palmatch.live.session import MACHINES, DeviceSession
-from palmatch.live.simulation import MemoryStore, draw_of
+from palmatch.live.simulation import draw_of
 from palmatch.live.tokens import Identity
 from palmatch.live.topics import Topic
 from palmatch.live.transport import Access, Transport
 from palmatch.live.transport.exchange import Seen
 from palmatch.live.trust import Trust, new_gateway
+from palmatch.web.games import MemoryStore
 
 _GAME, _COLUMN, _ROW = "audit", 0, 0
 _PARTITION = m.Partition(edge=1000.0, origin=(40.7, -74.0), spacing=250.0)

@@ -13,10 +13,10 @@ from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from palmatch.live.mosquitto import running
 from palmatch.live.transport import Access, Hub, MqttTransport, Transport, connect
 from palmatch.live.transport.exchange import Exchange, Seen
 from palmatch.live.transport.socket import Limits
+from palmatch.studies.live_game import running
 
 Network: TypeAlias = Literal["memory", "hub", "mqtt"]
 # Connects a party by its role; resources also by their names.

@@ -11,12 +11,14 @@ import asyncio
 import itertools
 import json
 import os
+import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -32,23 +34,25 @@ from palmatch.device.ledger import epsilon_of
 from palmatch.domains import mobility
 from palmatch.domains.mobility import Points, read_points
 from palmatch.errors import InputError, TransportError
+from palmatch.guarantee import FRESH_RANDOMNESS, pldp_statement, simulated
 from palmatch.live.board import Board
-from palmatch.live.devices import DevicesPart, Member
 from palmatch.live.issuer import Issuer
 from palmatch.live.journal import Journal
 from palmatch.live.keys import Signer
 from palmatch.live.listing import PublicSetup
-from palmatch.live.mosquitto import running
+from palmatch.live.mosquitto import Mosquitto
 from palmatch.live.ops import Metrics, allow_files, run, settle
 from palmatch.live.resource import Gateway
-from palmatch.live.rules import Accepted, Crowd, Opening, opening_of, rules_of
+from palmatch.live.rules import Accepted, Crowd, Opening, ProtocolName, method_of, opening_of, rules_of
 from palmatch.live.simulation import Simulation
 from palmatch.live.transport import Access, Hub, Transport, connect
 from palmatch.live.transport.socket import Limits
 from palmatch.live.trust import Trust, new_gateway
+from palmatch.matching import Guarantee
 from palmatch.methods.baselines import optimal_welfare
 from palmatch.methods.workspace import Settings
 from palmatch.problem import Problem
+from palmatch.studies.live_devices import DevicesPart, Member
 
 GAME = "demo"
 SPACING = 100.0
@@ -59,6 +63,12 @@ _SPARE = 1.5
 # Files and sockets of one process beside its devices', and those of a device: its connection, its ledger, and the
 # ledger's lock. A ledger's journal is open while one device writes, and devices of a process write one after another.
 _FILES, _FILES_OF_DEVICE = 200, 3
+
+# Runs a program, writes its number, and ends it when the standard input ends, and with it when the process that started
+# this one is gone.
+_GUARD = 'exec 3<&0; "$@" 3<&- </dev/null >&2 & p=$!; echo $p; (read _ <&3; kill $p) >&2 & wait $p'
+# Where distributions have it, beside what is on the path.
+_PLACES = "/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin:/opt/homebrew/sbin"
 
 Told = Callable[[str, int, int], None]
 Join = Callable[[Literal["board", "issuer", "resource"]], Awaitable[Transport]]
@@ -348,7 +358,7 @@ class _Devices:
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "palmatch.live.devices",
+            "palmatch.studies.live_devices",
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._wrong,
@@ -400,6 +410,63 @@ class _Devices:
         self._wrong.close()
 
 
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A broker on the loopback."""
+
+    url: str
+    port: int
+    passwords: dict[str, str]
+    pid: int
+
+
+@contextmanager
+def running(folder: Path, gateways: Mapping[str, tuple[str, ...]]) -> Iterator[Running]:
+    """Run a broker on the loopback, with its files in a folder; it ends with this process, however that ends."""
+    program = shutil.which("mosquitto") or shutil.which("mosquitto", path=_PLACES)
+    if program is None:
+        raise InputError("There is no mosquitto on this machine: apt-get install mosquitto, or use --transport hub.")
+    reserved, port = _reserved_port()
+    settings = Mosquitto(port=port, gateways=gateways, run_as="root" if os.geteuid() == 0 else "")
+    passwords = settings.write(folder)
+    command = ["sh", "-c", _GUARD, "guard", program, "-c", str(folder / "mosquitto.conf")]
+    with (folder / "log").open("wb") as log:
+        broker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
+    assert broker.stdin is not None
+    assert broker.stdout is not None
+    with broker.stdin, broker.stdout:
+        try:
+            with reserved:
+                pid = int(broker.stdout.readline() or 0)
+                _await_broker(broker, port, folder / "log")
+            yield Running(f"mqtt://127.0.0.1:{port}", port, passwords, pid)
+        finally:
+            broker.stdin.close()
+            broker.wait()
+
+
+def _await_broker(broker: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    for _ in range(200):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        if broker.poll() is not None:
+            break
+        time.sleep(0.05)
+    raise TransportError(f"Mosquitto did not start: {log.read_text(errors='replace')[-200:].strip()}")
+
+
+def _reserved_port() -> tuple[socket.socket, int]:
+    """Return a free port and what keeps other programs from getting it, until a broker listens there.
+
+    A broker binds with the same option, which allows that while none listens.
+    """
+    holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.bind(("127.0.0.1", 0))
+    return holder, int(holder.getsockname()[1])
+
+
 def _write_places(plan: Plan) -> tuple[Points, Points]:
     """Write agents and vehicles of a synthetic morning."""
     batch = city.batch(8.0, seed=plan.seed or 0)
@@ -449,3 +516,38 @@ def outcome_of(service: Service, seconds: float) -> Played:
         failed=tuple(f"{name}: {line['failed']}" for name, line in devices.items() if "failed" in line),
         seconds=seconds,
     )
+
+
+NOT_COVERED = (
+    "The region itself, and that a device takes part, when, and from which network address.",
+    "The resource that serves an agent learns its position, a gateway those of all agents that it serves; that the "
+    "board and this resource collude.",
+    "Further requests, and in `rounds` further games: each is charged to the device's ledger, and guarantees of one "
+    "agent add up.",
+    "Whether and when its owner cancels, waits for a further game, or does not come: the device accepts what it got.",
+    "How long the machine of a device takes to compute, measured by programs on the same machine.",
+)
+
+
+def on_the_wire(protocol: ProtocolName, epsilon: float, *, seeded: bool) -> Guarantee:
+    """Return the guarantee against all other parties together, but for the resource that serves the agent.
+
+    It is that of one request, which in `rounds` is played in one game.
+    """
+    method = method_of(protocol)
+    found = Guarantee(
+        epsilon=epsilon,
+        delta=0.0,
+        notion="PLDP",
+        accountant="pure" if method.game is not None else "one report",
+        statement=pldp_statement(epsilon),
+        assumptions=(
+            "The observer sees all traffic, its sizes and times, and may be the board, the broker, the issuer, the "
+            "other devices and the other resources together.",
+            "The device runs this code, keeps its ledger, and was given the operator's trust file.",
+            FRESH_RANDOMNESS,
+        ),
+        applies_to="every device that takes part; one with a smaller ε has that ε",
+        not_covered=NOT_COVERED,
+    )
+    return simulated(found) if seeded else found

@@ -1,7 +1,7 @@
 """A process of devices of the demo, each with a connection and a ledger of its own.
 
-`python -m palmatch.live.devices` reads its part as one line of JSON from the standard input, and writes a line of JSON
-for everything that happens. It is told the positions of its own devices, and of no other.
+`python -m palmatch.studies.live_devices` reads its part as one line of JSON from the standard input, and writes a line
+of JSON for everything that happens. It is told the positions of its own devices, and of no other.
 """
 
 from __future__ import annotations
