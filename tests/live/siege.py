@@ -39,7 +39,8 @@ class Besieger:
     def __init__(self, port: int, pid: int, counts: dict[str, int]) -> None:
         self.port = port
         self.pid = pid
-        self.peak = 0.0
+        # What the board's process has for itself, in MB: before the siege, and most of all within it.
+        self.before = self.peak = own_megabytes(pid)
         self.kinds = [kind for kind, count in counts.items() for _ in range(count)]
         self.sockets: list[socket.socket | None] = [None] * len(self.kinds)
         self.asked = [0] * len(self.kinds)
@@ -114,8 +115,11 @@ def besieging(port: int, pid: int, counts: dict[str, int]) -> Iterator[Besieger]
         thread.join()
 
 
-def play_besieged(folder: Path, counts: dict[str, int], *, files: int, seconds: int) -> float:
-    """Play a game of board, gateway and device beside such clients; return the board's peak of own memory in MB."""
+def play_besieged(folder: Path, counts: dict[str, int], *, files: int, seconds: int) -> tuple[float, float]:
+    """Play a game beside such clients; return the board's own memory after a game without them, and its peak, in MB.
+
+    The first game has the board load what it needs, or compile it, which takes more memory than any siege.
+    """
     lines = [f"v{number},{40.75 + 0.00001 * number:.5f},-73.99\n" for number in range(RESOURCES)]
     (folder / "vehicles.csv").write_text("id,lat,lon\n" + "".join(lines))
     made = run("live", "operator", "keys", "--resources", "vehicles.csv", "--member", "alice", folder=folder)
@@ -123,20 +127,23 @@ def play_besieged(folder: Path, counts: dict[str, int], *, files: int, seconds: 
     port = free_port()
     hub = ("--trust", "keys/trust.json", "--hub", f"ws://127.0.0.1:{port}/bus")
     times = ("--every", f"{2 * seconds}s", "--joining", f"{seconds}s", "--slot", "3s", "--interest", "5")
+
+    def take_part(ledger: str) -> None:
+        told = run(
+            "live", "device", "--at", "40.7501,-73.9901", "--ledger", ledger, "--member",
+            "keys/member-alice.key", "--patience", "5m", "--games", 3, *hub, folder=folder,
+        )  # fmt: skip
+        assert board.poll() is None
+        assert told.returncode == 0, told.stdout + told.stderr
+        assert "matched to" in told.stdout
+
     with party("board", "keys", "--resources", "vehicles.csv", *times, "--port", port, folder=folder) as board:
         resource.prlimit(board.pid, resource.RLIMIT_NOFILE, (files, files))
         line_of(board, "The hub is at")
-        with (
-            party("resource", "keys/gateway.json", *hub, folder=folder) as gateway,
-            besieging(port, board.pid, counts) as besieger,
-        ):
+        with party("resource", "keys/gateway.json", *hub, folder=folder) as gateway:
             line_of(gateway, "Serving")
-            assert besieger.there.wait(300)
-            told = run(
-                "live", "device", "--at", "40.7501,-73.9901", "--ledger", "alice.ledger", "--member",
-                "keys/member-alice.key", "--patience", "5m", "--games", 3, *hub, folder=folder,
-            )  # fmt: skip
-            assert board.poll() is None
-            assert told.returncode == 0, told.stdout + told.stderr
-            assert "matched to" in told.stdout
-    return besieger.peak
+            take_part("first.ledger")
+            with besieging(port, board.pid, counts) as besieger:
+                assert besieger.there.wait(300)
+                take_part("second.ledger")
+    return besieger.before, besieger.peak

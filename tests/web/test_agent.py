@@ -9,11 +9,8 @@ from typing import Any
 import cbor2
 import pytest
 
-from palmatch.device import messages as m
 from palmatch.live.codec import Envelope, decode
-from palmatch.live.keys import Signer, tag_of
-from palmatch.live.topics import Topic
-from palmatch.live.transport.exchange import Op, frame, read_frame
+from palmatch.live.transport.exchange import Op, read_frame
 
 # Large squares, so that there are other agents in each.
 NIGHT = "#hour=4&edge=4000"
@@ -140,85 +137,6 @@ def test_given_the_same_report_what_a_page_sends_does_not_depend_on_where_in_its
     assert seen[0] == seen[1]
     said = [message for message in seen[0][1] if message[0] == "PUBLISH"]
     assert {(kind, size) for _, kind, size, _ in said} == {("join", 1024), ("report", 512)}
-
-
-class Copies:
-    """Joins and reports that a page sends, and what it is told of those that the board has heard, in this order.
-
-    With `forged` the page is told of each of its messages at once that it was heard, by another party than the board.
-    """
-
-    def __init__(self, page: Any, *, forged: bool) -> None:
-        self.events: list[tuple[str, Any]] = []
-        self.forged = forged
-        page.route_web_socket("**/bus", self._routed)
-
-    def _routed(self, route: Any) -> None:
-        hub, forger = route.connect_to_server(), Signer.fresh()
-
-        def forge(envelope: Envelope) -> None:
-            message = envelope.message
-            if isinstance(message, m.Join):
-                self.region, self.tag = message.region, tag_of(envelope.topic.game, message.key)
-            where = Topic(envelope.topic.game, "heard", self.region)
-            heard = m.Heard(region=self.region, sequence=int(isinstance(message, m.Report)), tags=self.tag)
-            route.send(frame(Op.MESSAGE, str(where), forger.packet(where, heard)))
-
-        def to_hub(said: bytes) -> None:
-            _, kind, envelope = read(said)
-            if envelope is not None and kind in ("join", "report"):
-                self.events.append((kind, envelope))
-                if self.forged:
-                    forge(envelope)
-            hub.send(said)
-
-        def to_page(said: bytes) -> None:
-            op, where, packet = read_frame(said, tuple(Op))
-            heard = op in (Op.MESSAGE, Op.RETAINED) and where.split("/")[3] == "heard"
-            if heard:
-                self.events.append(("heard", decode(where, packet)))
-            if not (heard and self.forged):
-                route.send(said)
-
-        route.on_message(to_hub)
-        hub.on_message(to_page)
-
-    def after_heard(self) -> list[str]:
-        """Copies that left after the board had said that it has this device's message of that kind."""
-        tag = next(one.message.tag for kind, one in self.events if kind == "report")
-        heard, late = set(), []
-        for kind, one in self.events:
-            if kind == "heard" and tag in one.message.tags:
-                heard.add("report" if one.message.sequence else "join")
-            elif kind in heard:
-                late.append(kind)
-        return late
-
-    def sent(self) -> dict[str, int]:
-        return {name: sum(kind == name for kind, _ in self.events) for name in ("join", "report")}
-
-
-def test_a_page_stops_sending_copies_when_the_board_says_that_it_has_heard_it(visit) -> None:
-    copies = Copies(visit.page, forged=False)
-    page = visit.open(NIGHT)
-    page.locator("#agent").wait_for()
-    take_part(page, PLACES[0])
-    assert copies.after_heard() == []
-    assert 0 in {one.message.sequence for kind, one in copies.events if kind == "heard"}
-    # On a busy machine all copies may have left by then.
-    assert copies.sent()["join"] <= 3
-
-
-def test_a_page_does_not_believe_that_it_was_heard_without_the_boards_signature(visit) -> None:
-    copies = Copies(visit.page, forged=True)
-    page = visit.open(NIGHT)
-    page.locator("#agent").wait_for()
-    take_part(page, PLACES[0])
-    # The slot of the reports may end before all copies have left: when the board has those of all agents.
-    assert copies.sent()["join"] == 3
-    # One message, several times.
-    for name in ("join", "report"):
-        assert len({one.body for kind, one in copies.events if kind == name}) == 1
 
 
 def with_marked_decision(route: Any) -> None:
