@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
-from palmatch.cli import main
+from palmatch.cli import COMMANDS, main, subcommand
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,12 @@ class Result:
     returncode: int
     stdout: str
     stderr: str
+
+
+def command_words() -> list[tuple[str, ...]]:
+    """Return what can be typed after `palmatch`: ("match",), ("ledger", "show") and so on."""
+    under = {name: getattr(subcommand(name), "commands", None) for name in COMMANDS}
+    return [(name, *word) for name, found in under.items() for word in ([()] if found is None else zip(found))]
 
 
 def run(*words: object, folder: Path, encoding: str = "utf-8") -> Result:

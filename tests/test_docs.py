@@ -35,8 +35,8 @@ from pages import (
     commands_of,
     write_trips,
 )
-from palmatch.cli import command_words, subcommand
-from running import run
+from palmatch.cli import subcommand
+from running import command_words, run
 
 COMMANDS_PAGE = ROOT / "docs" / "commands.md"
 

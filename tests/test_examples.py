@@ -13,8 +13,8 @@ import polars as pl
 import pytest
 
 from live.conftest import MOSQUITTO
-from palmatch.cli import command_words, subcommand
-from running import run
+from palmatch.cli import subcommand
+from running import command_words, run
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 COMMANDS = re.findall(r"^    palmatch (.+)$", (EXAMPLES / "README.md").read_text(), flags=re.MULTILINE)

@@ -296,11 +296,7 @@ def _with(
 def no_privacy(what: str) -> Guarantee:
     """Return the guarantee of a method that acts on the truth: none."""
     return Guarantee(
-        epsilon=float("inf"),
-        delta=0.0,
-        notion="none",
-        accountant="none",
-        statement=f"No privacy: {what}.",
+        epsilon=float("inf"), delta=0.0, notion="none", accountant="none", statement=f"No privacy: {what}."
     )
 
 

@@ -313,10 +313,7 @@ class Matching:
         agents, resources = (pl.Series(ids, dtype=pl.String) for ids in self._ids())
         numbers = pl.Series(places)
         frame = pl.DataFrame(
-            {
-                "agent": agents.gather(owners),
-                self.other: resources.gather(numbers.set(numbers < 0, None)),
-            }
+            {"agent": agents.gather(owners), self.other: resources.gather(numbers.set(numbers < 0, None))}
         )
         if wanted == "pyarrow":
             return frame.to_arrow()

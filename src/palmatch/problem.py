@@ -562,7 +562,10 @@ def make_problem(
     if true_types.shape != types.shape:
         raise InputError(f"Expected truth of the shape of types, {types.shape}, got {true_types.shape}.")
     if check:
-        _refuse_broken(domain, types)
+        try:
+            check_domain(domain, types)
+        except AssertionError as error:
+            raise InputError(f"The domain {type(domain).__name__} breaks a rule: {error}") from None
     known = domain.utility(types[:1]).shape[1]
     if known != len(resource_ids):
         raise InputError(f"The domain has {known} resources, but there are {len(resource_ids)} resource ids.")
@@ -588,14 +591,6 @@ def make_problem(
         capacities=make_capacities(names, resource_ids, capacity=capacity, demand=demand, conflicts=conflicts),
         source=source,
     )
-
-
-def _refuse_broken(domain: Domain, types: FloatArray) -> None:
-    """Refuse a domain that breaks a rule on the agents."""
-    try:
-        check_domain(domain, types)
-    except AssertionError as error:
-        raise InputError(f"The domain {type(domain).__name__} breaks a rule: {error}") from None
 
 
 def _single_types(domain: Domain, regions: tuple[Region, ...]) -> tuple[str, ...]:

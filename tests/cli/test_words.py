@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from palmatch.cli import command_words, show, subcommand
+from palmatch.cli import show, subcommand
 from palmatch.methods import METHODS
+from running import command_words
 from running import run_line as run
 
 WORDS = command_words()

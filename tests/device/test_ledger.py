@@ -159,7 +159,6 @@ def test_no_window_of_charges_passes_a_limit_and_receipts_sum_to_what_is_spent(
                 assert (found.limit, found.spent, found.remaining, found.requested) == (*expected, units)
             assert ledger.spent() == sum(receipt.units for _, receipt in paid) <= limits.lifetime
         summary = ledger.summary()
-    assert summary.spent == sum(summary.by_matching.values())
     assert summary.charges == len(paid)
     for begin, _ in paid:
         window = sum(receipt.units for when, receipt in paid if begin <= when <= begin + limits.period_seconds)
@@ -178,7 +177,6 @@ def test_a_summary_tells_matchings_periods_and_lifetime_apart(path: Path) -> Non
         assert (summary.agent, summary.limits) == ("ada", Limits(100, 30, DAY))
         assert (summary.spent, summary.remaining, summary.charges, summary.lines) == (34, 66, 3, 5)
         assert (summary.period_spent, summary.period_remaining) == (4, 26)
-        assert summary.by_matching == {"monday": 14, "tuesday": 20}
         assert [change.kind for change in summary.limit_changes] == ["opened"]
         assert summary.period_remaining == ledger.remaining()
 

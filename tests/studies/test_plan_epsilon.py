@@ -9,7 +9,7 @@ import palmatch as pm
 from palmatch.errors import InputError
 from palmatch.studies import plan as study
 from palmatch.studies.limit import PublicKnowledge
-from palmatch.studies.plan import Gain, gain_of_budget, paired_gain, plan_epsilon
+from palmatch.studies.plan import Gain, paired_gain, plan_epsilon
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,8 @@ def test_a_plan_does_not_look_at_any_agents_type(town: pm.Problem) -> None:
     assert not np.array_equal(town.types, other.types)
     one, two = (plan_epsilon(problem, loss=0.09, crowds=8, seed=1) for problem in (town, other))
     assert one == two
-    assert gain_of_budget(town, 1.0, crowds=8, seed=2) == gain_of_budget(other, 1.0, crowds=8, seed=2)
+    first, second = (study._Trial.of(problem, 8, 2).gain("once", 1.0) for problem in (town, other))
+    assert first == second
 
 
 def test_where_regions_suffice_no_budget_is_planned(town: pm.Problem) -> None:

@@ -84,16 +84,12 @@ def main() -> None:
         said, status = "this takes more memory than there is; bound the lists with --interest 20, or match less.", 2
     if status:
         sys.stderr.write(f"palmatch: {said}\n" if said else "")
-        _drop_unwritten()
+        try:
+            sys.stdout.flush()
+        except OSError:
+            # What the output could not take is dropped, or the interpreter would report it when it exits.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(status)
-
-
-def _drop_unwritten() -> None:
-    """Discard what the standard output could not take, or the interpreter would report it when it exits."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class _Command(TyperCommand):
@@ -285,12 +281,3 @@ def _option(
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[annotation, info]
     )
-
-
-def command_words() -> list[tuple[str, ...]]:
-    """Return what can be typed after `palmatch`: ("match",), ("ledger", "show") and so on."""
-    words: list[tuple[str, ...]] = []
-    for name in COMMANDS:
-        under = getattr(subcommand(name), "commands", None)
-        words += [(name,)] if under is None else [(name, word) for word in under]
-    return words

@@ -34,16 +34,7 @@ from palmatch.studies.limit import CONFIDENCE, LIMIT
 _METHODS = ",".join(COMPARED)
 
 # The methods of the demo: each kind of privacy, the paper's own, and both ends. Rounds of some are worth watching.
-_SHOWN = (
-    "hungarian",
-    "hungarian-once",
-    "once",
-    "palma",
-    "published",
-    "hungarian-region",
-    "hungarian-geo",
-    "random",
-)
+_SHOWN = ("hungarian", "hungarian-once", "once", "palma", "published", "hungarian-region", "hungarian-geo", "random")
 _WATCHED = ("once", "palma", "published")
 
 _PRIVATE = ["rows", "fairness", "problem.notes", "problem.seed"]
@@ -358,10 +349,8 @@ def demo(
         write_rows(files[name], {"id": ids, "lat": places[:, 0], "lon": places[:, 1]})
     # From the files, so that whoever matches them gets the same problem.
     agents, vehicles = read_points(files["agents"], role="agents"), read_points(files["vehicles"], role="resources")
-    workspace, settings = (
-        Workspace(mobility.problem(agents, vehicles, edge=edge)),
-        Settings(epsilon=epsilon, delta=delta),
-    )
+    workspace = Workspace(mobility.problem(agents, vehicles, edge=edge))
+    settings = Settings(epsilon=epsilon, delta=delta)
     names = [*([LIMIT] if limit else []), *_SHOWN]
     command = "palmatch demo" + ("" if seed is None else f" --seed {seed}")
     with show.progress_bar("demo") as progress:

@@ -17,7 +17,6 @@ import tempfile
 import threading
 import time
 from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -333,8 +332,6 @@ class Summary:
         What was spent in the period that ends now, and what is left of it; None without such a limit.
     lines, charges:
         How many lines there are, and how many of them are charges.
-    by_matching:
-        Units of each matching.
     limit_changes:
         The lines that made or changed limits.
 
@@ -347,7 +344,7 @@ class Summary:
     ...     with Ledger(Path(folder) / "me.ledger", agent="me", lifetime=units_of(10)) as ledger:
     ...         receipt = ledger.charge(units_of(0.75), matching="monday", purpose="report")
     ...         summary = ledger.summary()
-    >>> summary.charges, epsilon_of(summary.by_matching["monday"])
+    >>> summary.charges, epsilon_of(summary.spent)
     (1, 0.75)
 
     References
@@ -363,7 +360,6 @@ class Summary:
     period_remaining: int | None
     lines: int
     charges: int
-    by_matching: dict[str, int]
     limit_changes: tuple[Entry, ...]
 
 
@@ -656,7 +652,7 @@ class Ledger:
             return iter(tuple(self._entries))
 
     def summary(self) -> Summary:
-        """Add up everything, also by matching.
+        """Add up everything.
 
         Returns
         -------
@@ -664,10 +660,7 @@ class Ledger:
             Totals.
         """
         entries = tuple(self.entries())
-        tip, by_matching = entries[-1], defaultdict[str, int](int)
-        charges = [entry for entry in entries if entry.kind == "charged"]
-        for entry in charges:
-            by_matching[entry.matching] += entry.units
+        tip = entries[-1]
         period_spent = self._recently(tip, self._keeper)
         return Summary(
             agent=self._keeper,
@@ -677,8 +670,7 @@ class Ledger:
             period_spent=period_spent,
             period_remaining=None if tip.per_period is None else max(0, tip.per_period - period_spent),
             lines=len(entries),
-            charges=len(charges),
-            by_matching=dict(by_matching),
+            charges=sum(entry.kind == "charged" for entry in entries),
             limit_changes=tuple(entry for entry in entries if entry.kind in ("opened", "lowered", "raised")),
         )
 

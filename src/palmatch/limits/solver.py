@@ -17,7 +17,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from palmatch.limits.program import UNBOUNDED, Group, Layout, Program, channels_of, layout_of, make_program, rows_of
+from palmatch.limits.program import UNBOUNDED, Program, channels_of, layout_of, rows_of
 from palmatch.problem import FloatArray
 
 Progress = Callable[[int, int], None]
@@ -223,11 +223,8 @@ class _Search:
         self.steps += 1
         self.since += 1
         # The next step is short enough that the last moves would not have worked against each other.
-        moved, interaction, number = (
-            self.balance * moved + (one[0] + other[0]) / self.balance,
-            one[1] + other[1],
-            self.steps + 1.0,
-        )
+        moved = self.balance * moved + (one[0] + other[0]) / self.balance
+        interaction, number = one[1] + other[1], self.steps + 1.0
         most = moved / (2 * abs(interaction)) if interaction else inf
         self.length = min((1 - number**-0.3) * most, (1 + number**-0.6) * self.length)
 
@@ -258,7 +255,13 @@ class _Search:
         Channels are zeros but for the columns that `some` marks.
         """
         active = self._active_columns(multipliers, prices)
-        upper, raised = upper_bound(self.program, self.layout, multipliers, prices, active)
+        # Any multipliers and prices, the former raised until no column gains anything, bound the value.
+        raised = multipliers + np.repeat(
+            repair_dual(self.layout, multipliers, prices, active), np.diff(self.layout.rows)
+        )
+        upper = float(_dot(self.program.capacities, prices) + _dot(self.layout.weight, raised))
+        if self.program.delta > 0:
+            upper += self.program.delta * float(_excess(self.layout, raised, prices).sum())
         if upper < self.upper:
             self.upper, self.best_prices, self.best_multipliers = upper, prices.copy(), raised
         minima, kept = np.empty_like(self.minima), np.zeros(len(channels))
@@ -277,37 +280,6 @@ class _Search:
             multipliers=rows_of(self.program, self.layout, self.best_multipliers),
             channels=channels_of(self.program, self.layout, self.best_channels),
         )
-
-
-def upper_bound(
-    program: Program, layout: Layout, multipliers: FloatArray, prices: FloatArray, active: Marks
-) -> tuple[float, FloatArray]:
-    """Return a valid bound from any multipliers and prices, and the multipliers that it took.
-
-    Columns that are not `active` are known to gain nothing.
-    """
-    raised = multipliers + np.repeat(repair_dual(layout, multipliers, prices, active), np.diff(layout.rows))
-    bound = float(_dot(program.capacities, prices) + _dot(layout.weight, raised))
-    if program.delta > 0:
-        bound += program.delta * float(_excess(layout, raised, prices).sum())
-    return bound, raised
-
-
-def best_response(group: Group, prices: FloatArray, *, gap: float = 1e-4) -> Solution:
-    """Solve one group's inner problem: the best channel of a single agent at fixed prices of the group's resources.
-
-    The upper and lower bounds are on Σ_x π(x) Σ_j C(x, j) (u_j(x) - p_j). The channel is the fractional knapsack of
-    every row over the column minima that the solver found.
-    """
-    net = Group(group.region, 1, group.epsilon, group.prior, group.utilities - prices, np.arange(len(prices)))
-    # One agent never holds more than one of anything, so a capacity of 2 has no price.
-    program = make_program([net], np.full(len(prices), 2.0))
-    nothing = Solution(inf, 0.0, np.zeros(len(prices)), [np.maximum(net.utilities.max(axis=1), 0.0)], [])
-    found = solve(program, gap=gap, start=nothing)
-    channel = np.empty_like(net.utilities)
-    knapsack_rows(net.utilities, found.channels[0].min(axis=0), net.ratio, channel)
-    lower = float(net.prior @ (channel * net.utilities).sum(axis=1))
-    return Solution(found.upper, max(lower, found.lower), prices, found.multipliers, [channel])
 
 
 @numba.njit(cache=True, nogil=True)
@@ -526,15 +498,11 @@ def mark_active(layout, reference, slacks, multipliers, prices, active):  # type
     multiplier and a price have fallen.
     """
     old_multipliers, old_prices = reference
-    fallen, share, spare = (
-        np.zeros(len(layout.rows) - 1),
-        np.zeros(len(layout.rows) - 1),
-        np.zeros(len(layout.rows) - 1),
-    )
-    largest = 1.0
+    groups = len(layout.rows) - 1
+    fallen, share, spare, largest = np.zeros(groups), np.zeros(groups), np.zeros(groups), 1.0
     for j in range(len(prices)):
         largest = max(largest, max(prices[j], old_prices[j]))
-    for group in range(len(fallen)):
+    for group in range(groups):
         ratio, most = layout.ratio[group], largest
         for x in range(layout.rows[group], layout.rows[group + 1]):
             fallen[group] += ratio * layout.weight[x] * max(old_multipliers[x] - multipliers[x], 0.0)

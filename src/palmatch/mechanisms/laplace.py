@@ -76,11 +76,7 @@ def obfuscate(problem: Problem, chance: Randomness, *, epsilon: FloatArray, reso
 
 
 def remap_by_bayes(
-    problem: Problem,
-    regions: Sequence[RegionView],
-    priors: Sequence[FloatArray],
-    seen: Obfuscated,
-    epsilon: FloatArray,
+    problem: Problem, regions: Sequence[RegionView], priors: Sequence[FloatArray], seen: Obfuscated, epsilon: FloatArray
 ) -> FloatArray:
     """Remap each noisy place by Bayes' rule over the possible places of the square with their public prior.
 

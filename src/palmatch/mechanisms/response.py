@@ -173,12 +173,6 @@ def informative_columns(utilities: FloatArray) -> FloatArray:
     return columns
 
 
-def differing_columns(utilities: FloatArray) -> IntArray:
-    """Return the columns in which not all rows are the same."""
-    places: IntArray = compiled_differing(np.ascontiguousarray(utilities))
-    return places
-
-
 def cluster_centres(utilities: FloatArray, count: int, weight: FloatArray) -> FloatArray:
     """Return the middles (cells x resources) of `count` cells of similar rows, from starts that are far apart."""
     centres: FloatArray = compiled_centres(np.ascontiguousarray(utilities), count, np.ascontiguousarray(weight))
@@ -221,7 +215,7 @@ def cluster_sums(utilities: FloatArray, cells: IntArray, weight: FloatArray) -> 
 
 @numba.njit(cache=True, nogil=True)
 def compiled_differing(rows):  # type: ignore[no-untyped-def]  # compiled
-    """Return the columns in which rows differ; see `differing_columns`."""
+    """Return the columns in which not all rows are the same."""
     places, count = np.empty(rows.shape[1], dtype=np.int64), 0
     for place in range(rows.shape[1]):
         for row in range(1, len(rows)):

@@ -310,16 +310,16 @@ def _checked(value: object, source: str) -> Method:
     return value
 
 
+_GEO: Notion = "geo-indistinguishability"
 _REPORT = "one report under randomised response, then a function of the reports"
 
 # What several of them have in common.
-_centre = partial(Method, centre=True, rounds=False)
+_centre = partial(Method, centre=True, rounds=False, check=baselines.refuse_too_large)
 _knowing_centre = partial(
     _centre, notion="none", spends=False, random=False, reveals="all utilities, to a centre", parts=("truth", "optimal")
 )
-_noisy = partial(Method, notion="geo-indistinguishability", located=True)
 _noisy_centre = partial(
-    _noisy, centre=True, rounds=False, reveals="a noisy place, to a centre", parts=("laplace", "optimal")
+    _centre, notion=_GEO, located=True, reveals="a noisy place, to a centre", parts=("laplace", "optimal")
 )
 _attempts = partial(Method, reveals="noisy attempts, looks and back-offs", has_delta=True, parts=("rounds", "rounds"))
 
@@ -343,10 +343,7 @@ for _method in (
         parts=("report", "alma"),
     ),
     _attempts(
-        "published",
-        "PALMA as in the paper, with the paper's accounting",
-        game=rounds.published_game,
-        proved=False,
+        "published", "PALMA as in the paper, with the paper's accounting", game=rounds.published_game, proved=False
     ),
     Method(
         "noise",
@@ -374,12 +371,7 @@ for _method in (
         reveals="one's own list",
         parts=("truth", "alma"),
     ),
-    _knowing_centre(
-        "hungarian",
-        "the optimum; a centre knows everything, no privacy",
-        baselines.prepare_hungarian,
-        check=baselines.refuse_too_large,
-    ),
+    _knowing_centre("hungarian", "the optimum; a centre knows everything, no privacy", baselines.prepare_hungarian),
     _centre(
         "hungarian-once",
         "the optimum of a centre that knows the reports of once",
@@ -394,7 +386,6 @@ for _method in (
         "hungarian-region",
         "the optimum of a centre that knows only regions (ε = 0)",
         baselines.prepare_hungarian_region,
-        check=baselines.refuse_too_large,
         spends=False,
         reveals="the region, to a centre",
         parts=("region", "optimal"),
@@ -404,26 +395,21 @@ for _method in (
         "the optimum of a centre on reports of the exponential mechanism",
         mechanism=reports.exponential_reports,
         matcher=reports.optimal,
-        check=baselines.refuse_too_large,
         reveals="one report of the exponential mechanism, to a centre",
         parts=("exponential", "optimal"),
     ),
     _noisy_centre(
-        "hungarian-geo",
-        "the optimum on noisy places of agents and resources",
-        baselines.prepare_hungarian_geo,
-        check=baselines.refuse_too_large,
+        "hungarian-geo", "the optimum on noisy places of agents and resources", baselines.prepare_hungarian_geo
     ),
     _noisy_centre(
-        "hungarian-geo-bayes",
-        "the optimum on noisy places of agents, remapped by Bayes' rule",
-        baselines.prepare_bayes,
-        check=baselines.refuse_too_large,
+        "hungarian-geo-bayes", "the optimum on noisy places of agents, remapped by Bayes' rule", baselines.prepare_bayes
     ),
-    _noisy(
+    Method(
         "alma-geo",
         "ALMA on noisy places of agents and resources",
         baselines.prepare_alma_geo,
+        notion=_GEO,
+        located=True,
         reveals="a list that follows from a noisy place",
         parts=("laplace", "alma"),
     ),
@@ -431,13 +417,14 @@ for _method in (
         "greedy",
         "the best pair first; a centre knows everything, no privacy",
         baselines.prepare_greedy,
-        check=baselines.refuse_too_large,
         parts=("truth", "greedy"),
     ),
-    _centre(
+    Method(
         "random",
         "resources at random (ε = 0)",
         baselines.prepare_random,
+        centre=True,
+        rounds=False,
         spends=False,
         reveals="nothing",
         parts=("region", "random"),

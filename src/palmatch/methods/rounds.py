@@ -133,8 +133,7 @@ def prepare_game(
     public = workspace.tables(policy)
     # Where agents stand, and their keys, are found while threads share the accounts; keys are kept for the game.
     allowance, (own, _) = both(
-        lambda: accounting(workspace, policy, public),
-        lambda: (workspace.acting(snapped=snapped), workspace.keys),
+        lambda: accounting(workspace, policy, public), lambda: (workspace.acting(snapped=snapped), workspace.keys)
     )
     return PreparedGame(public, own, policy, rules_of(policy), allowance)
 
@@ -166,12 +165,7 @@ def sound_accounting(settings: Settings, workspace: Workspace, policy: Policy, p
 
 
 def published_accounting(
-    settings: Settings,
-    workspace: Workspace,
-    policy: Policy,
-    public: PublicTables,
-    *,
-    costs: FloatArray | None = None,
+    settings: Settings, workspace: Workspace, policy: Policy, public: PublicTables, *, costs: FloatArray | None = None
 ) -> PrivacyFilter:
     """Return the paper's: each agent's own c_max by Eq. (max privacy cost), or `costs` where they are known already."""
     problem = workspace.problem
@@ -186,12 +180,7 @@ def published_accounting(
 
 
 def free_accounting(
-    guarantee: Guarantee,
-    workspace: Workspace,
-    _policy: Policy,
-    public: PublicTables,
-    *,
-    truth: bool,
+    guarantee: Guarantee, workspace: Workspace, _policy: Policy, public: PublicTables, *, truth: bool
 ) -> PrivacyFilter:
     """Return no charges at all: the truth is never acted on, or always."""
     return free_filter(workspace.problem.agents, public.layout, guarantee, truth=truth)

@@ -182,15 +182,6 @@ def raise_row(row, order, base):  # type: ignore[no-untyped-def]  # compiled
                     row[place] *= base[place]
 
 
-@numba.njit(cache=True, nogil=True)
-def longest(offsets):  # type: ignore[no-untyped-def]  # compiled
-    """Return how many entries the longest rank set has."""
-    most = 0
-    for rank in range(len(offsets) - 1):
-        most = max(most, offsets[rank + 1] - offsets[rank])
-    return most
-
-
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def chances_of(utilities, ranked):  # type: ignore[no-untyped-def]  # compiled
     """Return Eq. (selection probability) of types: `device.distribution.fill_weights`, mixed with the noise.
@@ -200,12 +191,8 @@ def chances_of(utilities, ranked):  # type: ignore[no-untyped-def]  # compiled
     here, noise, truth, _ = ranked
     width = utilities.shape[1]
     chances = np.empty((len(here), width))
-    total, left, best, largest = (
-        np.zeros(width),
-        np.full(width, float(GRID)),
-        np.zeros(width),
-        np.zeros(width, np.int64),
-    )
+    total, left = np.zeros(width), np.full(width, float(GRID))
+    best, largest = np.zeros(width), np.zeros(width, np.int64)
     for place in range(len(here)):
         row = utilities[here[place]]
         for column in range(width):

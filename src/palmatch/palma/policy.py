@@ -63,10 +63,7 @@ def published(
 
 
 def noise_only(
-    *,
-    gamma: float = 0.05,
-    noise: SelectionNoise = "representative",
-    backoff_noise: BackoffNoise = "representative",
+    *, gamma: float = 0.05, noise: SelectionNoise = "representative", backoff_noise: BackoffNoise = "representative"
 ) -> Policy:
     """Return the lower bound of the paper's figures: ε = 0, ζ = 0, nothing but the region's noise."""
     return Policy("noise", 0.0, 0.0, gamma, noise, backoff_noise)

@@ -262,10 +262,8 @@ def squares_of(city: HasCoordinates, problem: Problem) -> Squares:
     axes = [city.axis(float(edge)) for edge in edges]
     # Whether and where the centre is a grid point.
     on_grid = np.array([(axis == axis[-1] / 2).any() for axis in axes])
-    middle, points = (
-        np.array([np.argmax(axis == axis[-1] / 2) for axis in axes]),
-        np.array([len(axis) for axis in axes]),
-    )
+    middle = np.array([np.argmax(axis == axis[-1] / 2) for axis in axes])
+    points = np.array([len(axis) for axis in axes])
     return Squares(
         corner_east=np.ascontiguousarray(corners[:, 0]),
         corner_north=np.ascontiguousarray(corners[:, 1]),

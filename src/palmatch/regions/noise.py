@@ -100,12 +100,7 @@ class _Noise(NamedTuple):
 
 
 def public_tables(
-    regions: RegionTables,
-    region_index: IntArray,
-    *,
-    selection: SelectionNoise,
-    backoff: BackoffNoise,
-    gamma: float,
+    regions: RegionTables, region_index: IntArray, *, selection: SelectionNoise, backoff: BackoffNoise, gamma: float
 ) -> PublicTables:
     """Lay out what the agents of each region play when they must not act on the truth."""
     (offsets, entries), given, chances = regions.rank_sets, np.empty(0), np.empty(0, dtype=np.int64)

@@ -69,11 +69,7 @@ def own_utilities(problem: Problem, regions: RegionTables, *, snapped: bool) -> 
     east, north = problem.types[:, 0].copy(), problem.types[:, 1].copy()
     if snapped:
         squares, square_of, spots = grid.squares, problem.region_index, grid.city.spots(problem.types)
-        spread(
-            lambda *span: fill_places(squares, square_of, spots, span, east, north),
-            len(east),
-            at_a_time=8192,
-        )
+        spread(lambda *span: fill_places(squares, square_of, spots, span, east, north), len(east), at_a_time=8192)
     return OwnPlaces(east, north, grid.index.east, grid.index.north, grid.scale.slope)
 
 

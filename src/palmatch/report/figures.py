@@ -305,21 +305,18 @@ def rounds_curve(matchings: Mapping[str, Matching]) -> Figure:
     )
     for method, kind, dashes in zip(ranked, kinds, dashes_of(kinds), strict=True):
         steps, counts = np.unique(ends[method], return_counts=True)
+        half, last = int(np.median(ends[method])), int(ends[method].max())
         share = 100 * np.cumsum(counts) / counts.sum()
         # All agents stay done to the right end of the axis, so that no line seems to stop short.
         axes.step(
-            np.append(steps, longest), np.append(share, 100), where="post", label=_speed(method, ends[method]),
-            color=kind.colour, ls=dashes, lw=1.6, zorder=3 - KINDS.index(kind) / 10,
+            np.append(steps, longest), np.append(share, 100), where="post", color=kind.colour, ls=dashes, lw=1.6,
+            label=f"{method}: half by step {half:,}, all by step {last:,}", zorder=3 - KINDS.index(kind) / 10,
         )  # fmt: skip
     axes.set(xscale="log", xlim=(0.93, longest), ylim=(0, 102), ylabel="agents done (%)")
     axes.set_xlabel("step (each agent does one thing a step; logarithmic)")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     legend_above(figure, axes, axes.get_lines(), columns=1, sample=2.4)
     return figure
-
-
-def _speed(method: str, last_steps: IntArray) -> str:
-    return f"{method}: half by step {int(np.median(last_steps)):,}, all by step {int(last_steps.max()):,}"
 
 
 def _last_steps(method: str, matching: Matching) -> IntArray:

@@ -8,7 +8,7 @@ figure is not known here.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from datetime import date, datetime, timedelta
 from functools import lru_cache
@@ -357,8 +357,14 @@ class DayTrips:
 
 def trips_of_file(path: Path, day: date | None, *, start: float = 0.0, end: float = DAY) -> DayTrips:
     """Read a day of a taxi file, the first one unless it is named; `start` and `end` are seconds after midnight."""
-    chosen = day or _first_day(path)
-    midnight = datetime(chosen.year, chosen.month, chosen.day)
+    if day is None:
+        # The day of the first readable pick-up.
+        nothing = datetime(1, 1, 1)
+        moment = tlc.read_trips(path, start=nothing, end=nothing).first
+        if moment is None:
+            raise InputError(f"{path}: found no readable pick-up time; check the file.")
+        day = moment.astype(datetime).date()
+    midnight = datetime(day.year, day.month, day.day)
     first, last = midnight + timedelta(seconds=start), midnight + timedelta(seconds=end)
     trips = tlc.read_trips(path, start=first, end=last)
     inside = tlc.manhattan(trips.pickup_latitude, trips.pickup_longitude)
@@ -374,35 +380,22 @@ def trips_of_file(path: Path, day: date | None, *, start: float = 0.0, end: floa
     notes = [f"Rows of {path.name} left out for {why}: {count:,}." for why, count in sorted(trips.dropped.items())]
     elsewhere = int(np.count_nonzero(~inside))
     notes += [f"Requests of the day outside Manhattan, left out: {elsewhere:,}."] if elsewhere else []
-    return DayTrips(table.sort("asked", maintain_order=True), path.name, str(chosen), False, tuple(notes))
+    return DayTrips(table.sort("asked", maintain_order=True), path.name, str(day), False, tuple(notes))
 
 
 def trips_of_city(*, seed: int | None, start: float = 0.0, end: float = DAY) -> DayTrips:
     """Draw a day of the synthetic city: from each request of a half minute to one of its drop-off places."""
     drawn = secrets.randbits(63) if seed is None else seed
-    table = pl.concat(list(_half_minutes(drawn, int(start // 30), ceil(end / 30))))
+    parts = []
+    for number in range(int(start // 30), ceil(end / 30)):
+        batch = city.batch(number / 120, seed=drawn)
+        asked = 30.0 * (number + np.arange(len(batch.requests)) / len(batch.requests))
+        columns = [asked, *batch.requests.T, *batch.vehicles.T]
+        parts.append(pl.DataFrame(dict(zip(TRIPS, columns, strict=True)), schema=TRIPS))
+    table = pl.concat(parts)
     table = table.filter((pl.col("asked") >= start) & (pl.col("asked") < end)).sort("asked", maintain_order=True)
     note = "The city and its requests are synthetic; only the sizes of four half minutes are the paper's."
     return DayTrips(table, "the synthetic city", "", True, (note,))
-
-
-def _half_minutes(seed: int, first: int, last: int) -> Iterator[pl.DataFrame]:
-    for number in range(first, last):
-        batch = city.batch(number / 120, seed=seed)
-        count = len(batch.requests)
-        asked = 30.0 * (number + np.arange(count) / count)
-        columns = [asked, *batch.requests.T, *batch.vehicles.T]
-        yield pl.DataFrame(dict(zip(TRIPS, columns, strict=True)), schema=TRIPS)
-
-
-def _first_day(path: Path) -> date:
-    """Return the day of the first readable pick-up."""
-    nothing = datetime(1, 1, 1)
-    first = tlc.read_trips(path, start=nothing, end=nothing).first
-    if first is None:
-        raise InputError(f"{path}: found no readable pick-up time; check the file.")
-    moment: datetime = first.astype(datetime)
-    return moment.date()
 
 
 def _held(trips: tlc.Trips) -> str:

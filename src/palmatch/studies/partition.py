@@ -238,7 +238,9 @@ def match_partitioned(
     check_settings(folder, _settings_of(agents, resources, partition, seed))
     run = _Runner(executor, tell)
     chunks = {role: _chunks(run, path, role, folder) for role, path in (("agents", agents), ("resources", resources))}
-    published = seed if seed is not None else int(write_once(folder / "public-draws", _drawn_seed()))
+    published = (
+        seed if seed is not None else int(write_once(folder / "public-draws", str(secrets.randbits(63)).encode()))
+    )
     partition, counts = _measured(run, replace(partition, published=published), chunks)
     try:
         dealt = {role: _dealt(run, partition, own) for role, own in chunks.items()}
@@ -314,10 +316,6 @@ class _Runner:
             for future in left:
                 future.cancel()
         return [future.result() for future in futures]
-
-
-def _drawn_seed() -> bytes:
-    return str(secrets.randbits(63)).encode()
 
 
 def _settings_of(agents: Path, resources: Path, partition: Partition, seed: int | None) -> dict[str, Any]:

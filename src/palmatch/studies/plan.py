@@ -349,13 +349,6 @@ def plan_epsilon(
     return EpsilonPlan(method, loss, crowds, epsilon, *losses[high], bound, trial.gain(method, _BUDGETS[high]))
 
 
-def gain_of_budget(
-    problem: Problem, epsilon: float, *, method: str = "once", crowds: int = 32, seed: int | None = None
-) -> Gain:
-    """Return what a budget gains over `hungarian-region` on crowds drawn from the public prior, of no agent's type."""
-    return _Trial.of(problem, crowds, seed).gain(method, epsilon)
-
-
 def paired_gain(welfare: FloatArray, without: FloatArray, optimum: FloatArray) -> Gain:
     """Return what one method gains over another on the same runs, as a share of the mean optimum."""
     differences = (welfare - without) / optimum.mean() if optimum.mean() > 0 else np.zeros(len(welfare))

@@ -460,15 +460,11 @@ def mobility_of_trips(path: Path, ats: Sequence[datetime] | None = None, *, seco
     left_out = [f"Rows of {path.name} left out around the batches for {why}: {n:,}." for why, n in dropped.items()]
     notes = [f"{batch.name}: {note}" for batch in batches for note in batch.notes]
     warnings = tuple(f"{batch.name}: {warning}" for batch in batches for warning in batch.warnings)
-    return MobilityRecords(path.name, False, seconds, batches, _days(path, wanted), (*left_out, *notes), warnings)
-
-
-def _days(path: Path, ats: Sequence[datetime]) -> tuple[Day, ...]:
     days = []
-    for day in sorted({at.date() for at in ats}):
-        begins = tuple(sorted(at.hour * 60 + at.minute + at.second / 60 for at in ats if at.date() == day))
+    for day in sorted({at.date() for at in wanted}):
+        begins = tuple(sorted(at.hour * 60 + at.minute + at.second / 60 for at in wanted if at.date() == day))
         days.append(Day(str(day), tlc.requests_per_minute(path, day), begins))
-    return tuple(days)
+    return MobilityRecords(path.name, False, seconds, batches, tuple(days), (*left_out, *notes), warnings)
 
 
 def _held(path: Path, seconds: float) -> str:
@@ -538,14 +534,11 @@ def play_batch(
     A run's draws depend on the seed, the batch's name and the run: they are the same for all methods, edges and
     budgets, and not for two batches. A method that does not look at its budget is played with the first one only.
     """
-    problem, own = mobility.problem(batch.requests, batch.vehicles, edge=edge, origin=origin), _seed_of(batch, seed)
+    problem = mobility.problem(batch.requests, batch.vehicles, edge=edge, origin=origin)
+    own = stream(seed, int(keys_of([batch.name])[0]))
     methods = [name for name in MobilityRecords.METHODS if first_budget or METHODS[name].spends]
     seeds = {run: stream(own, run) for run in range(runs)}
     return play_methods(problem, methods, Settings(epsilon=epsilon), seeds, batch=batch.name, edge=edge)
-
-
-def _seed_of(batch: Batch, seed: int) -> int:
-    return stream(seed, int(keys_of([batch.name])[0]))
 
 
 # --- reviewers and papers -------------------------------------------------------------------------------------------
