@@ -395,13 +395,9 @@ def _check_options(agents: Path | None, resources: Path | None, chosen: ProblemO
     )
     _refuse(chosen.types is not None and chosen.domain != "table", "--types goes with --domain table.")
     _refuse(
-        chosen.likely is not None and (chosen.domain != "mobility" or chosen.pairs),
-        "--likely goes with --domain mobility, without --pairs: it is a file of places.",
-    )
-    _refuse(
-        (chosen.reports or chosen.zones or chosen.roads or chosen.h3) is not None
+        (chosen.likely or chosen.reports or chosen.zones or chosen.roads or chosen.h3) is not None
         and (chosen.domain != "mobility" or chosen.pairs),
-        "--reports, --zones, --h3 and --roads go with --domain mobility, without --pairs.",
+        "--likely, --reports, --zones, --h3 and --roads go with --domain mobility, without --pairs.",
     )
     _refuse(chosen.zones is not None and chosen.h3 is not None, "Give --zones or --h3, but not both.")
     _refuse(

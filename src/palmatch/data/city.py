@@ -185,7 +185,8 @@ def requests_at(hour: float) -> int:
     # Here, because it takes longer to load than a city to draw, and most who load this module draw none.
     from scipy.interpolate import PchipInterpolator
 
-    _check_hour(hour)
+    if not 0 <= hour < 24:
+        raise InputError(f"hour={hour} is not an hour of the day: give a number of at least 0 and below 24.")
     # The day before and the day after make the curve smooth across midnight.
     hours = np.arange(-24, 48)
     curve = PchipInterpolator(hours, np.tile(REQUESTS_AT_FULL_HOURS, 3))
@@ -222,16 +223,14 @@ def batch(hour: float = 8.0, *, seed: int = 0) -> Batch:
     for_requests, for_vehicles = (np.random.Generator(np.random.PCG64(s)) for s in sequence.spawn(2))
     weights = [area.weight("requests", hour) for area in AREAS]
     requests = _scatter(for_requests, AREAS, weights=weights, count=count, keep=_on_the_streets)
-    return Batch(hour=float(hour), requests=requests, vehicles=_dropoffs(for_vehicles, hour, count=count))
-
-
-def _dropoffs(generator: np.random.Generator, hour: float, *, count: int) -> Points:
-    beyond = generator.random(count) < 0.06
-    places = np.empty((count, 2))
-    for chosen, areas, keep in ((~beyond, AREAS, _on_the_streets), (beyond, BEYOND, _across_the_water)):
+    beyond, vehicles = for_vehicles.random(count) < 0.06, np.empty((count, 2))
+    for chosen, areas, keep in (
+        (~beyond, AREAS, _on_the_streets),
+        (beyond, BEYOND, lambda places: ~inside(*places.T)),
+    ):
         weights = [area.weight("dropoffs", hour) for area in areas]
-        places[chosen] = _scatter(generator, areas, weights=weights, count=int(chosen.sum()), keep=keep)
-    return places
+        vehicles[chosen] = _scatter(for_vehicles, areas, weights=weights, count=int(chosen.sum()), keep=keep)
+    return Batch(hour=float(hour), requests=requests, vehicles=vehicles)
 
 
 def _scatter(
@@ -250,32 +249,19 @@ def _scatter(
     while len(kept) < count:
         chosen = generator.choice(len(areas), size=2 * count, p=probabilities)
         along, across = generator.standard_normal((2, 2 * count)) * spreads[chosen]
-        places = centres[chosen] + _along_the_avenues(1.35 * along, 0.75 * across)
+        # Metres along and across the avenues, which run 29 degrees east of north, into degrees.
+        along, across, tilt = 1.35 * along, 0.75 * across, math.radians(29.0)
+        north = along * math.cos(tilt) - across * math.sin(tilt)
+        east = along * math.sin(tilt) + across * math.cos(tilt)
+        places = centres[chosen] + np.column_stack([north / METRES_PER_DEGREE[0], east / METRES_PER_DEGREE[1]])
         # Records carry a tenth of a metre; rounding comes before the test, so that it cannot undo it.
         places = places.round(6)
         kept = np.concatenate([kept, places[keep(places)]])
     return kept[:count]
 
 
-def _along_the_avenues(along: Points, across: Points) -> Points:
-    """Turn metres along and across the avenues, which run 29 degrees east of north, into degrees."""
-    tilt = math.radians(29.0)
-    north = along * math.cos(tilt) - across * math.sin(tilt)
-    east = along * math.sin(tilt) + across * math.cos(tilt)
-    return np.column_stack([north / METRES_PER_DEGREE[0], east / METRES_PER_DEGREE[1]])
-
-
 def _on_the_streets(places: Points) -> NDArray[np.bool_]:
     return inside(*places.T) & ~within(PARK, *places.T)
-
-
-def _across_the_water(places: Points) -> NDArray[np.bool_]:
-    return ~inside(*places.T)
-
-
-def _check_hour(hour: float) -> None:
-    if not 0 <= hour < 24:
-        raise InputError(f"hour={hour} is not an hour of the day: give a number of at least 0 and below 24.")
 
 
 # --- a uniform crowd ------------------------------------------------------------------------------------

@@ -245,7 +245,11 @@ def _text_sheet(source: str, text: bytes, *, header: bool) -> Sheet:
     line number after it, so the shape is settled here first and polars only cuts what is known to be regular.
     """
     text = text.rstrip(b"\n")
-    separator = _separator_of(_first_line(text).decode())
+    # In the first line that is not blank.
+    begin = next((found.start() for found in re.finditer(rb"[^ \n]", text)), len(text))
+    end = text.find(b"\n", begin)
+    header_line = re.sub(QUOTED_CELL, "", text[begin : len(text) if end < 0 else end].decode())
+    separator = next((separator for separator in SEPARATORS if separator in header_line), ",")
     shape = _regular_shape(text, separator.encode())
     if shape is None:
         text, numbers, width = _checked_lines(source, text.decode(), separator)
@@ -256,13 +260,6 @@ def _text_sheet(source: str, text: bytes, *, header: bool) -> Sheet:
     names = tuple(str(place + 1) for place in range(shape[1]))
     bare = Sheet(source, source, names, tuple(cells.get_columns()), numbers)
     return with_header(bare) if header else bare
-
-
-def _first_line(text: bytes) -> bytes:
-    """Return the first line that is not blank, without its leading spaces."""
-    begin = next((found.start() for found in re.finditer(rb"[^ \n]", text)), len(text))
-    end = text.find(b"\n", begin)
-    return text[begin:] if end < 0 else text[begin:end]
 
 
 def _regular_shape(text: bytes, separator: bytes) -> tuple[int, int] | None:
@@ -299,15 +296,14 @@ def _checked_lines(source: str, text: str, separator: str) -> tuple[bytes, NDArr
         raise InputError(f"{source} is empty; expected a line of column names and at least one row.")
     _check_quotes(source, lines, numbers, separator=separator)
     width = _check_widths(source, lines, numbers, separator=separator)
-    if width == 1:
-        _check_no_gap(source, numbers)
+    # Blank lines between rows of one column may be rows whose only cell is empty.
+    if width == 1 and (gaps := np.flatnonzero(np.diff(numbers) > 1)).size:
+        raise InputError(
+            f"{source}, line {numbers[gaps[0]] + 1}: found a blank line between the rows, expected a value "
+            "in the only column; fill it in or remove the line."
+        )
     body = text if len(lines) == len(written) else "\n".join(lines.to_list())
     return body.encode(), numbers, width
-
-
-def _separator_of(header: str) -> str:
-    bare = re.sub(QUOTED_CELL, "", header)
-    return next((separator for separator in SEPARATORS if separator in bare), ",")
 
 
 def _check_quotes(source: str, lines: pl.Series, numbers: NDArray[np.int64], *, separator: str) -> None:
@@ -339,16 +335,6 @@ def _check_widths(source: str, lines: pl.Series, numbers: NDArray[np.int64], *, 
             f"that holds a {kind}{decimals}."
         )
     return int(widths[0])
-
-
-def _check_no_gap(source: str, numbers: NDArray[np.int64]) -> None:
-    """Refuse blank lines between rows of one column, where they may be rows whose only cell is empty."""
-    gaps = np.flatnonzero(np.diff(numbers) > 1)
-    if gaps.size:
-        raise InputError(
-            f"{source}, line {numbers[gaps[0]] + 1}: found a blank line between the rows, expected a value "
-            "in the only column; fill it in or remove the line."
-        )
 
 
 def _cut(source: str, body: bytes, shape: tuple[int, int], *, separator: str) -> pl.DataFrame:
@@ -573,13 +559,9 @@ def need_column(sheet: Sheet, *synonyms: str) -> int:
 def header_words(names: Sequence[str]) -> list[str]:
     """Return the names of a header for a message: a file without one has private values where its names should be."""
     # One value among them says that it is no header, and then what looks like a name may be private as well.
-    return list(names) if all(not name or _is_name(name) for name in names) else ["(a value)"] * len(names)
-
-
-def _is_name(text: str) -> bool:
-    """Say whether a text may be the name of a column: it begins with a letter and holds few digits."""
-    digits = sum(letter.isdigit() for letter in text)
-    return text[:1].isalpha() and digits <= 4
+    # A name begins with a letter and holds few digits.
+    are_names = all(not name or (name[0].isalpha() and sum(map(str.isdigit, name)) <= 4) for name in names)
+    return list(names) if are_names else ["(a value)"] * len(names)
 
 
 def refuse(

@@ -128,7 +128,7 @@ def _chances(epsilons: list[float], most: list[int]) -> tuple[dict[tuple[int, in
     return whole, shares
 
 
-def exponential_channel(region: RegionView, epsilon: float, *, prior: FloatArray) -> Channel:
+def exponential_channel(region: RegionView, epsilon: float, prior: FloatArray) -> Channel:
     """Return the channel: chances proportional to exp(-t d(x, y)), d being the mean difference of utilities.
 
     The usual t is ε / (2 max d). The largest t whose worst ratio is e^ε is taken instead, which is at least as sharp;

@@ -17,6 +17,7 @@ from palmatch.errors import InputError
 from palmatch.guarantee import simulated
 from palmatch.matchers.required import refuse_unmet
 from palmatch.matching import Matching
+from palmatch.mechanisms.response import exponential_channel
 from palmatch.methods import baselines, reports, rounds
 from palmatch.methods.workspace import Play, Settings, Workspace, finished
 from palmatch.plugins import iter_entry_points, load_object
@@ -393,7 +394,7 @@ for _method in (
     _centre(
         "hungarian-exponential",
         "the optimum of a centre on reports of the exponential mechanism",
-        mechanism=reports.exponential_reports,
+        mechanism=partial(reports.channel_reports, make=exponential_channel),
         matcher=reports.optimal,
         reveals="one report of the exponential mechanism, to a centre",
         parts=("exponential", "optimal"),

@@ -27,7 +27,6 @@ from palmatch.matchers.partners import auction_partners, mutual_utilities
 from palmatch.matching import Guarantee, Matching, Trace
 from palmatch.mechanisms.channel import Channel, constant_channel, keeps, marginal, sample_channel, worth_of_reports
 from palmatch.mechanisms.choice import Population, choose_channels, fits_lp, response_channels
-from palmatch.mechanisms.response import exponential_channel
 from palmatch.methods.workspace import Play, Settings, Workspace, budgets, make_matching
 from palmatch.problem import FloatArray, HasCoordinates, HasPartners, HasPrior, IntArray, Problem
 from palmatch.regions.csr import members_of, offsets_from_sizes
@@ -209,13 +208,6 @@ def channel_reports(workspace: Workspace, settings: Settings, *, make: MakeChann
     cell, nothing = cells_of(problem, channels, owners, channel_of), np.zeros(problem.resources)
     between = _worth_between(problem, channels, populations) if problem.pairs else None
     return ReportPlan(tuple(channels), owners, channel_of, cell, nothing, between=between)
-
-
-def exponential_reports(workspace: Workspace, settings: Settings) -> ReportPlan:
-    """Return the plan in which every agent gives one report of the exponential mechanism."""
-    return channel_reports(
-        workspace, settings, make=lambda region, epsilon, prior: exponential_channel(region, epsilon, prior=prior)
-    )
 
 
 def lists_suffice(problem: Problem) -> bool:

@@ -141,7 +141,13 @@ def loss_lines(lines: Sequence[Line], marks: Sequence[Mark], *, told: str, acros
         left=0.5, right=names, legend=0.02 + 0.17 * len(handles),
     )  # fmt: skip
     legend_above(figure, axes, handles, columns=1)
-    _draw_bounds(axes, [line for line in lines if line.bound])
+    bounds = [line for line in lines if line.bound]
+    for line in bounds:
+        axes.plot(line.sizes, 100 * np.array(line.means), color=PRIVATE.colour, ls=(0, (1.2, 1.5)), lw=1.3, zorder=2)
+    if bounds:
+        low = np.min([np.array(line.means) - np.array(line.spreads) for line in bounds], axis=0)
+        high = np.max([np.array(line.means) + np.array(line.spreads) for line in bounds], axis=0)
+        axes.fill_between(bounds[0].sizes, 100 * low, 100 * high, color=PRIVATE.colour, alpha=0.13, lw=0)
     whole = [line for line in lines if not line.bound]
     kinds = [line.kind for line in whole]
     markers = dict(zip([line.method for line in whole], markers_of(kinds), strict=True))
@@ -153,20 +159,14 @@ def loss_lines(lines: Sequence[Line], marks: Sequence[Mark], *, told: str, acros
         )  # fmt: skip
     _draw_marks(axes, marks, {line.method: line for line in whole}, markers)
     axes.set_ylim(bottom=0)
-    _ticks(axes, lines)
+    ticks = sorted({size for line in lines for size in line.sizes})
+    axes.set_xticks(ticks)
+    margin = 0.06 * (ticks[-1] - ticks[0] or 1.0)
+    axes.set_xlim(ticks[0] - margin, ticks[-1] + margin)
     name_ends(axes, [(line.method, line.sizes[-1], 100 * line.means[-1]) for line in lines])
     axes.set_xlabel(across)
     axes.set_ylabel("welfare lost (% of the optimum)")
     return figure
-
-
-def _draw_bounds(axes: Axes, bounds: Sequence[Line]) -> None:
-    for line in bounds:
-        axes.plot(line.sizes, 100 * np.array(line.means), color=PRIVATE.colour, ls=(0, (1.2, 1.5)), lw=1.3, zorder=2)
-    if bounds:
-        low = np.min([np.array(line.means) - np.array(line.spreads) for line in bounds], axis=0)
-        high = np.max([np.array(line.means) + np.array(line.spreads) for line in bounds], axis=0)
-        axes.fill_between(bounds[0].sizes, 100 * low, 100 * high, color=PRIVATE.colour, alpha=0.13, lw=0)
 
 
 def _draw_marks(axes: Axes, marks: Sequence[Mark], lines: dict[str, Line], markers: dict[str, str]) -> None:
@@ -179,13 +179,6 @@ def _draw_marks(axes: Axes, marks: Sequence[Mark], lines: dict[str, Line], marke
             mark.size + aside, mark.value, mark.spread or 0.0, color=colour, marker=markers[mark.method], ms=5,
             mfc="white", mew=1.1, elinewidth=0.7, capsize=1.5, capthick=0.7, ls="", zorder=4, alpha=0.9,
         )  # fmt: skip
-
-
-def _ticks(axes: Axes, lines: Sequence[Line]) -> None:
-    sizes = sorted({size for line in lines for size in line.sizes})
-    axes.set_xticks(sizes)
-    margin = 0.06 * (sizes[-1] - sizes[0] or 1.0)
-    axes.set_xlim(sizes[0] - margin, sizes[-1] + margin)
 
 
 @styled

@@ -16,7 +16,7 @@ from palmatch.domains.papers import Conference
 from palmatch.domains.scores import ScoreTable
 from palmatch.matching import Matching
 from palmatch.problem import IntArray, Problem
-from palmatch.report.words import counted, percent
+from palmatch.report.words import counted, listed, percent
 from palmatch.studies.compare import LossParts, Spread
 from palmatch.studies.fairness import (
     Fairness,
@@ -86,7 +86,11 @@ def _told(problem: Problem, lacking: Sequence[Shortfall], *, of_agents: bool) ->
         groups.setdefault((one.wanted, one.got, one.reason, few), []).append(one)
     shown = list(groups.values())[:_LINES]
     lines = [f"{_heading(problem, lacking, of_agents)}:"]
-    lines += [f"  {_these(group)}: {_why(problem, group, of_agents)}." for group in shown]
+    for group in shown:
+        ids = [_short(one.id) for one in group[:_NAMED]]
+        ids += [f"{len(group) - _NAMED:,} more"] if len(group) > _NAMED else []
+        have = f"{_have(len(group))} {group[0].got:,} of {group[0].wanted:,}"
+        lines.append(f"  {listed(ids)} {have}: {_why(problem, group, of_agents)}.")
     left = len(lacking) - sum(map(len, shown))
     if left or any(len(group) > _NAMED for group in shown):
         where = "--out" if problem.capacities is None else "--json"
@@ -122,14 +126,6 @@ def _short(name: str) -> str:
     return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..."
 
 
-def _these(group: Sequence[Shortfall]) -> str:
-    ids = [_short(one.id) for one in group[:_NAMED]]
-    if len(group) > _NAMED:
-        ids.append(f"{len(group) - _NAMED:,} more")
-    named = ids[0] if len(ids) == 1 else f"{', '.join(ids[:-1])} and {ids[-1]}"
-    return f"{named} {_have(len(group))} {group[0].got:,} of {group[0].wanted:,}"
-
-
 def _why(problem: Problem, group: Sequence[Shortfall], of_agents: bool) -> str:
     """Return why those that have the same number for the same reason do not have more."""
     one, (own, other) = group[0], _sides(problem, of_agents)
@@ -137,7 +133,10 @@ def _why(problem: Problem, group: Sequence[Shortfall], of_agents: bool) -> str:
         return f"conflicts leave {'it' if len(group) == 1 else 'each'} {counted(one.eligible, *other)}"
     if one.reason == "method":
         told = f"some {other[1]} had room that the method did not use"
-        return told if problem.interest is None else f"{told}; {_interest(problem)}"
+        # Which ones an agent considers is private; how many is a public setting.
+        words = words_of(problem)
+        each = f"each possible {words.agent[0]} considers {counted(problem.ranks, *words.resource)} (interest)"
+        return told if problem.interest is None else f"{told}; {each}"
     if one.got == one.eligible:
         there = f"only {counted(one.eligible, *other)} {_have(one.eligible)} room"
         return f"{there if one.eligible else f'no {other[0]} has room'} ({one.reason})"
@@ -145,12 +144,6 @@ def _why(problem: Problem, group: Sequence[Shortfall], of_agents: bool) -> str:
     if len(problem.original_capacities.conflicts):
         every += " without a conflict"
     return f"{every} {'is full' if of_agents else f'has all the {own[1]} that it takes'} ({one.reason})"
-
-
-def _interest(problem: Problem) -> str:
-    # Which ones an agent considers is private; how many is a public setting.
-    words = words_of(problem)
-    return f"each possible {words.agent[0]} considers {counted(problem.ranks, *words.resource)} (interest)"
 
 
 def fairness_lines(problem: Problem, found: Fairness) -> list[str]:

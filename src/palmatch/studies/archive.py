@@ -181,7 +181,8 @@ def from_scores(
                 "the archive, since nothing public is known of others."
             )
         compared, names = by_topic, list(place)
-    cell = _cells(compared, regions)
+    count = min(regions, len(np.unique(compared, axis=0)))
+    cell = nearest_centre(compared, cluster_centres(compared, count, np.ones(len(compared))))
     labels = _labels(compared, cell, names)
     chosen, of_type, standing = [], [], []
     for number, label in enumerate(labels):
@@ -219,12 +220,6 @@ def _by_topic(rows: Any, topics: Sequence[Sequence[str]]) -> tuple[FloatArray, d
     marks = scipy.sparse.csr_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(len(topics), len(place)))
     sums, counts = (rows @ marks).toarray(), ((rows != 0).astype(np.float64) @ marks).toarray()
     return np.divide(sums, counts, out=np.zeros_like(sums), where=counts > 0), place
-
-
-def _cells(rows: FloatArray, count: int) -> IntArray:
-    """Return the group of each row, of at most `count` groups of similar rows."""
-    different = len(np.unique(rows, axis=0))
-    return nearest_centre(rows, cluster_centres(rows, min(count, different), np.ones(len(rows))))
 
 
 def _medoids(rows: FloatArray, most: int) -> IntArray:

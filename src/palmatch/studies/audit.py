@@ -191,7 +191,10 @@ def audit(
         exact, beyond = worst_report(reporting(Workspace(played), chosen), budgets(played, chosen))
         if beyond:
             violations.append(f"A report as drawn has ε = {exact:.6g}, above the budget of its agent.")
-    if _streams_repeat(Workspace(played)):
+    # That two of so many fresh private streams, of 64 bits each, agree has a probability below 1e-9.
+    compared, workspace = 1 << 15, Workspace(played)
+    fresh = [workspace.randomness(None).private for _ in range(-(-compared // played.agents))]
+    if len(np.unique(np.concatenate(fresh)[:compared])) < compared:
         violations.append("Fresh private streams repeat: they have too few bits, and an observer can guess them.")
     return Audit(method, claim, tuple(attacks), exact, tuple(violations), tuple(notes))
 
@@ -213,15 +216,6 @@ def worst_report(plan: ReportPlan, budget: FloatArray) -> tuple[float, bool]:
     exact = [report_epsilon(channel) for channel in plan.channels]
     allowed = [Decimal(float(budget[plan.channel_of == number].min())) for number in range(len(exact))]
     return float(max(exact)), any(found > most for found, most in zip(exact, allowed, strict=True))
-
-
-def _streams_repeat(workspace: Workspace) -> bool:
-    """Whether private streams that have to be fresh come twice: then an observer can guess them."""
-    # That two of so many streams, of 64 bits each, agree has a probability below 1e-9.
-    compared = 1 << 15
-    calls = -(-compared // workspace.problem.agents)
-    found = np.concatenate([workspace.randomness(None).private for _ in range(calls)])[:compared]
-    return len(np.unique(found)) < len(found)
 
 
 def _games(games: int | None, resolution: float | None, claim: Claim, error: float) -> int:

@@ -367,7 +367,15 @@ def compare(
         rows[method].append(_row_of(method, results, told, pooled=redraw))
         played[method] += results
     if bounds is not None:
-        rows[LIMIT] = _limit_rows(bounds)
+        # The runs of the limit are the crowds on which the optimum was estimated.
+        rows[LIMIT] = [
+            Row(
+                LIMIT, bound.epsilon, bound.delta, bounds.optimum.crowds, bound.loss, loss_sd=0.0,
+                epsilon_median=bound.epsilon, epsilon_max=bound.epsilon, rounds_mean=0.0, matched_mean=nan,
+                seconds_mean=bound.seconds,
+            )
+            for bound in bounds.bounds
+        ]  # fmt: skip
     kept = {method: tuple(results) for method, results in played.items()}
     sized = [replace(row, edge=edge, areas=areas) for row in chain.from_iterable(rows.values())]
     return Comparison(shown, tuple(sized), kept, bounds)
@@ -444,26 +452,6 @@ def _workspaces(
     else:
         for own in seeds:
             yield Workspace(problem(own)), [own]
-
-
-def _limit_rows(limit: Limit) -> list[Row]:
-    """Return the limit as rows of a method; their runs are the crowds on which the optimum was estimated."""
-    return [
-        Row(
-            method=LIMIT,
-            epsilon=bound.epsilon,
-            delta=bound.delta,
-            runs=limit.optimum.crowds,
-            loss_mean=bound.loss,
-            loss_sd=0.0,
-            epsilon_median=bound.epsilon,
-            epsilon_max=bound.epsilon,
-            rounds_mean=0.0,
-            matched_mean=nan,
-            seconds_mean=bound.seconds,
-        )
-        for bound in limit.bounds
-    ]
 
 
 def _play_runs(method: PreparedMethod, draws: Sequence[Randomness], best: float) -> list[Run]:

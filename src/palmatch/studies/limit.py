@@ -396,7 +396,10 @@ def _bound(
     began = perf_counter()
     program = known.program(epsilon, delta)
     stage = of_stage(progress, f"limit at ε = {epsilon:g}")
-    found = solve(program, gap=gap, start=_usable(start, program), progress=stage)
+    # Another ε may have split or merged groups.
+    if start is not None and [*map(len, start.multipliers)] != [len(group.prior) for group in program.groups]:
+        start = None
+    found = solve(program, gap=gap, start=start, progress=stage)
     certificate = certify(program, found)
     welfare = certificate.bound if not optimum.crowds else min(certificate.bound, optimum.high)
     return Bound(
@@ -411,14 +414,6 @@ def _bound(
         solution=found,
         seconds=perf_counter() - began,
     )
-
-
-def _usable(start: Solution | None, program: Program) -> Solution | None:
-    """Return a start if it has the program's groups, which another ε may have split or merged."""
-    if start is None:
-        return None
-    same = [len(own) for own in start.multipliers] == [len(group.prior) for group in program.groups]
-    return start if same else None
 
 
 def _checked(capacities: Any, resources: int) -> IntArray:
