@@ -6,8 +6,10 @@ here knows utilities or matchings.
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,19 +18,8 @@ from palmatch.errors import InputError
 
 Marks: TypeAlias = NDArray[np.uint8]
 
-# Areas that are near to each other stand in one group; the numbers say how popular each is.
-GROUPS: Final[tuple[dict[str, float], ...]] = (
-    {"Ranking models": 10.0, "Learning from clicks": 5.0, "Query rewriting": 4.0, "Term weighting": 2.0},
-    {"Test collections": 6.0, "Relevance judgements": 3.5, "Online experiments": 2.5, "Measures of quality": 2.0},
-    {"Recommendation": 7.0, "Tastes and profiles": 3.0, "Cold starts": 1.5, "Trust and fairness": 1.2},
-    {"Text classification": 6.0, "Document clustering": 4.5, "Summaries": 2.5, "Topic tracking": 1.5},
-    {"Questions and answers": 4.5, "Spoken dialogue": 1.8, "Search across languages": 3.0},
-    {"Inverted indexes": 3.5, "Caching and sharding": 1.8, "Crawling and link graphs": 3.0},
-    {"Images and sound": 2.2, "Maps and places": 1.0, "Law and medicine": 0.8},
-)  # fmt: skip
-
-# Shares of the papers with 1, 2, ... areas (2.6 on average), and of the reviewers (3.0 on average).
-BREADTHS: Final = ((0.14, 0.33, 0.34, 0.15, 0.04), (0.17, 0.25, 0.25, 0.17, 0.08, 0.05, 0.02, 0.01))
+# Set by hand: groups of areas with their popularity, and how many areas papers and reviewers have.
+GROUPS, BREADTHS = tomllib.loads(Path(__file__).with_name("conference.toml").read_text(encoding="utf-8")).values()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,6 +8,7 @@ the wanted times. It knows nothing of utilities, regions or privacy.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -75,27 +76,7 @@ _SHARE, _BY_CHANCE = 0.2, 1e-5
 
 # --- Manhattan ----------------------------------------------------------------------------------------------------
 
-# Drawn by hand, clockwise from the Battery. The line runs along the middle of the narrow waters (Harlem River,
-# the West Channel of the East River) and a little off the piers on the Hudson, because a taxi's receiver between
-# tall buildings is often a hundred metres off: a pick-up "in the river" was made on its bank. Roosevelt, Randalls,
-# Wards, Governors and Liberty Island and Marble Hill (across the Ship Canal) lie outside.
-_OUTLINE: Final = (
-    # Hudson, northwards
-    (40.7000, -74.0170), (40.7045, -74.0195), (40.7185, -74.0180), (40.7295, -74.0140), (40.7425, -74.0115),
-    (40.7575, -74.0070), (40.7660, -74.0015), (40.7720, -73.9965), (40.7865, -73.9865), (40.7965, -73.9785),
-    (40.8190, -73.9630), (40.8270, -73.9585), (40.8360, -73.9510), (40.8515, -73.9480), (40.8690, -73.9350),
-    (40.8790, -73.9275),
-    # Ship Canal, eastwards, south of Marble Hill
-    (40.8780, -73.9215), (40.8757, -73.9168), (40.8737, -73.9111), (40.8715, -73.9095),
-    # Harlem River, southwards
-    (40.8629, -73.9150), (40.8560, -73.9220), (40.8452, -73.9290), (40.8285, -73.9335), (40.8197, -73.9335),
-    (40.8138, -73.9330), (40.8076, -73.9320), (40.8035, -73.9282), (40.8000, -73.9280),
-    # East River, southwards, west of Wards Island and Roosevelt Island
-    (40.7895, -73.9370), (40.7820, -73.9415), (40.7755, -73.9410), (40.7700, -73.9465), (40.7650, -73.9510),
-    (40.7605, -73.9555), (40.7570, -73.9590), (40.7500, -73.9650), (40.7430, -73.9700), (40.7345, -73.9730),
-    (40.7265, -73.9705), (40.7180, -73.9725), (40.7100, -73.9765), (40.7080, -73.9905), (40.7062, -73.9990),
-    (40.7045, -74.0020), (40.6995, -74.0110),
-)  # fmt: skip
+_OUTLINE: Final = tomllib.loads(Path(__file__).with_name("manhattan.toml").read_text(encoding="utf-8"))["outline"]
 
 
 def manhattan(latitude: ArrayLike, longitude: ArrayLike) -> NDArray[np.bool_]:

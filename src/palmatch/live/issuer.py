@@ -33,17 +33,7 @@ from palmatch.live.trust import Trust, Trusted, read_members, stamp_of
 
 _LOG = logging.getLogger(__name__)
 
-_TABLES = """
-CREATE TABLE IF NOT EXISTS member (key BLOB PRIMARY KEY) WITHOUT ROWID, STRICT;
-CREATE TABLE IF NOT EXISTS game (name TEXT PRIMARY KEY, key BLOB NOT NULL) WITHOUT ROWID, STRICT;
-CREATE TABLE IF NOT EXISTS opening (
-    game TEXT PRIMARY KEY, series TEXT NOT NULL, number INTEGER NOT NULL, hash BLOB NOT NULL, twice INTEGER NOT NULL
-) WITHOUT ROWID, STRICT;
-CREATE TABLE IF NOT EXISTS token (
-    game TEXT NOT NULL, member BLOB NOT NULL, blinded BLOB NOT NULL, signature BLOB NOT NULL,
-    PRIMARY KEY (game, member)
-) WITHOUT ROWID, STRICT;
-"""
+_TABLES = Path(__file__).with_name("issuer.sql").read_text(encoding="utf-8")
 _CONTEXT = "token"
 _LARGEST_REQUEST = 2048
 # A page on the operator's origin may read the answers: what is asked is signed by a member, and no cookie counts.

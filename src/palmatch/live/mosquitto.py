@@ -81,36 +81,9 @@ class Mosquitto:
     def configuration(self, folder: Path) -> str:
         """Return mosquitto.conf."""
         own = f"\nuser {self.run_as}" if self.run_as else ""
-        return f"""\
-# Written by palmatch live board --write-mosquitto-conf.
-per_listener_settings false
-allow_anonymous true
-password_file {folder / "users"}
-acl_file {folder / "access"}{own}
-
-# Games start anew after a restart: the board publishes again what is to be retained.
-persistence false
-# Without this a TLS connection takes 47 ms longer.
-set_tcp_nodelay true
-# Quality of service 0 is not queued for a reader that is away; what one reader may hold up is bounded. A board that
-# computes for seconds is sent what comes in meanwhile: beyond the bound packets are dropped, answers to it as well.
-queue_qos0_messages false
-max_queued_messages 20000
-max_inflight_messages 20
-max_queued_bytes 0
-# The largest table or transcript, and its topic.
-max_packet_size {LARGEST + 4096}
-# Anonymous clients can retain packets on topics that they may write to; this bounds what that fills.
-memory_limit {_MEMORY}
-max_keepalive 120
-# Bridges and $SYS topics are not needed; client addresses are not written down.
-sys_interval 0
-log_dest stderr
-log_type error
-log_type warning
-connection_messages false
-
-{self._listener()}"""
+        template = Path(__file__).with_name("mosquitto.conf").read_text(encoding="utf-8")
+        files = {"users": folder / "users", "access": folder / "access"}
+        return template.format(**files, own=own, largest=LARGEST + 4096, memory=_MEMORY) + self._listener()
 
     def _listener(self) -> str:
         lines = [f"listener {self.port} {self.host}", "max_connections -1"]

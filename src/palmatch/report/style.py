@@ -40,33 +40,6 @@ DPI = 180
 # Inches. A page that is read on phones has narrow figures, so that words of 9 points are 10 pixels high on 390.
 NARROW, WIDTH, MARGIN, TITLE_LINE, SUBTITLE_LINE = 4.3, 5.4, 0.12, 0.24, 0.175
 
-RC = {
-    "font.family": ["sans-serif"],
-    "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 9.0,
-    "text.color": INK,
-    "axes.labelcolor": FAINT_INK,
-    "axes.labelsize": 9.0,
-    "axes.edgecolor": FAINT_INK,
-    "axes.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.spines.left": False,
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "grid.color": RULE,
-    "grid.linewidth": 0.6,
-    "xtick.color": FAINT_INK,
-    "ytick.color": FAINT_INK,
-    "xtick.major.width": 0.6,
-    "ytick.major.size": 0.0,
-    "xtick.minor.size": 0.0,
-    "legend.frameon": False,
-    "legend.fontsize": 9.0,
-    "figure.facecolor": PAPER,
-    "savefig.facecolor": PAPER,
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Kind:
@@ -122,7 +95,7 @@ def styled(draw: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(draw)
     def drawn(*args: P.args, **kwargs: P.kwargs) -> R:
-        with style.context(["default", RC]):
+        with style.context(["default", Path(__file__).with_name("palmatch.mplstyle")]):
             return draw(*args, **kwargs)
 
     return drawn

@@ -8,6 +8,7 @@ states; a study looks these up by `key`. How anything is drawn is the report's b
 from __future__ import annotations
 
 import hashlib
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date, datetime
@@ -57,9 +58,9 @@ class Published:
     key: str
     what: str
     value: float
-    spread: float | None
     unit: Unit
     place: str
+    spread: float | None = None
     bound: bool = False
 
 
@@ -73,67 +74,8 @@ def improvement_key(edge: float, epsilon: float) -> str:
     return f"improvement {edge:g} {epsilon:g}"
 
 
-_WELFARE: Final = "Test-Case 1, Simulation Results: Social Welfare"
-_SOURCE: Final = "Test-Case 1, Social Welfare: in a comment of the source"
-_PRIVACY: Final = "Test-Case 1, Simulation Results: Privacy"
-_SETTING: Final = "Test-Case 1, Setting"
-
-MOBILITY: Final[tuple[Published, ...]] = (
-    *(
-        # Losses between the smallest and the largest edge are in a comment of the source.
-        Published(loss_key(method, edge, 1.0), f"{name} loses, ε = 1, ℓ = {edge} m", value, spread, "%", place)
-        for method, name, stated in (
-            ("published", "PALMA", ((13.9, 4.1), (22.0, 4.0), (26.2, 3.4), (31.7, 3.6))),
-            ("hungarian-geo", "Hungarian + geo-ind", ((20.2, 4.2), (33.1, 3.6), (39.8, 4.2), (43.7, 4.3))),
-            ("alma-geo", "ALMA + geo-ind", ((26.1, 3.5), (37.6, 4.1), (43.5, 4.2), (47.1, 4.5))),
-        )
-        for edge, place, (value, spread) in zip(
-            (1000, 2000, 3000, 4000), (_WELFARE, _SOURCE, _SOURCE, _WELFARE), stated, strict=True
-        )
-    ),
-    Published("loss random", "the maximally private, random solution loses", 49.4, 2.0, "%", _WELFARE),
-    Published("best welfare", "PALMA at best reaches, of the optimum", 86.0, None, "%", "Abstract; Conclusion"),
-    *(
-        Published(
-            improvement_key(edge, epsilon),
-            f"PALMA saves of Hungarian + geo-ind's loss, ε = {epsilon:g}, ℓ = {edge} m",
-            value,
-            None,
-            "%",
-            _WELFARE,
-        )
-        for epsilon, edge, value in ((1.0, 1000, 30.9), (1.0, 4000, 27.6), (0.75, 1000, 45.9), (0.75, 4000, 31.3))
-    ),
-    Published("median epsilon 1000", "median ε of an agent, ℓ = 1000 m", 0.5, None, "ε", _PRIVACY),
-    Published("max epsilon", "largest ε of any agent, at most", 1.0, None, "ε", _PRIVACY, bound=True),
-    Published("above 1000", "agents with ε > 0.75, ℓ = 1000 m: 3,572 of 14,752", 24.2, None, "%", _PRIVACY),
-    Published("below 1000", "agents with ε ≤ 0.5, ℓ = 1000 m: 6,759 of 14,752", 45.8, None, "%", _PRIVACY),
-    Published("data points", "agents of all runs and batches together", 14752, None, "", _PRIVACY),
-    Published("agents 05:00", "requests from 05:00:00 on, lowest demand", 17, None, "", _SETTING),
-    Published("agents 08:00", "requests from 08:00:00 on, morning rush", 154, None, "", _SETTING),
-    Published("agents 11:00", "requests from 11:00:00 on, mid-day low", 116, None, "", _SETTING),
-    Published("agents 19:00", "requests from 19:00:00 on, evening rush", 174, None, "", _SETTING),
-)
-
-_LOST: Final = "Appendix, Test-Case 2, Simulation Results: Social Welfare"
-_SPENT: Final = "Appendix, Test-Case 2, Simulation Results: Privacy"
-_DATA: Final = "Appendix, Test-Case 2, Setting"
-_SUMMARY: Final = "Test-Case 2: Paper Assignment"
-
-# "Between 21.1 and 21.9": the paper does not say which of 3, 4 and 5 areas is which, so neither do the keys.
-PAPERS: Final[tuple[Published, ...]] = (
-    Published("least loss", "PALMA loses, ε = 1, least of 3, 4, 5 areas", 21.1, 1.8, "%", _LOST),
-    Published("most loss", "PALMA loses, ε = 1, most of 3, 4, 5 areas", 21.9, 1.8, "%", _LOST),
-    Published("most loss", "PALMA loses less than", 22.0, None, "%", _SUMMARY, bound=True),
-    Published("loss random", "the maximally private, random solution loses", 71.6, 2.5, "%", _LOST),
-    Published("loss random", "the maximally private solution loses", 71.5, None, "%", _SUMMARY),
-    Published("median epsilon", "median ε of an agent", 0.36, None, "ε", _SPENT),
-    Published("least above", "agents with ε > 0.75, least of 3, 4, 5 areas", 0.9, None, "%", _SPENT),
-    Published("most above", "agents with ε > 0.75, most of 3, 4, 5 areas", 2.1, None, "%", _SPENT),
-    Published("max epsilon", "largest ε of any agent, at most", 1.0, None, "ε", _SPENT, bound=True),
-    Published("reviewers", "reviewers", 189, None, "", _DATA),
-    Published("papers", "papers", 73, None, "", _DATA),
-)
+_NUMBERS = tomllib.loads(Path(__file__).with_name("published.toml").read_text(encoding="utf-8"))
+MOBILITY, PAPERS = (tuple(Published(**one) for one in _NUMBERS[name]) for name in ("mobility", "papers"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,7 +128,7 @@ def write_rows(path: Path, rows: pl.DataFrame) -> None:
 def code_digest() -> str:
     """Return a digest of the code that computes: all of the package but what shows, serves or reads commands."""
     package, digest = Path(__file__).parents[1], hashlib.sha256()
-    for path in sorted(package.rglob("*.py")):
+    for path in sorted(path for kind in ("py", "toml") for path in package.rglob(f"*.{kind}")):
         name = path.relative_to(package)
         if name.parts[0] not in _SHOWS:
             digest.update(f"{name.as_posix()}\0".encode() + path.read_bytes())
