@@ -13,10 +13,10 @@ import trustme
 from live.buses import KEYS
 from live.examples import MESSAGES, topic
 from palmatch.errors import InputError, TransportError
-from palmatch.live import mosquitto
 from palmatch.live.mosquitto import Mosquitto
 from palmatch.live.session import issuer_at
 from palmatch.live.transport import Access, Hub, connect
+from palmatch.studies import live_game
 
 OPENED = KEYS["board"].packet(topic("open"), MESSAGES["open"])
 
@@ -127,7 +127,7 @@ def test_an_unsafe_configuration_is_not_written(tmp_path: Path, options: dict[st
 
 
 def test_the_port_of_a_broker_that_is_being_started_goes_to_no_other_program() -> None:
-    holder, port = mosquitto._reserved_port()
+    holder, port = live_game._reserved_port()
     with holder, socket.socket() as other, socket.socket() as broker:
         with pytest.raises(OSError, match="in use"):
             other.bind(("127.0.0.1", port))
