@@ -26,10 +26,10 @@ from live.conftest import MOSQUITTO, RUN_AS, Broker, free_port
 from live.examples import MESSAGES, topic
 from live.processes import line_of, party
 from palmatch.domains.mobility import Points, read_points
-from palmatch.errors import InputError, TransportError
+from palmatch.errors import TransportError
 from palmatch.live.codec import packet_of
 from palmatch.live.keys import Signer
-from palmatch.live.listing import PublicSetup, read_resources, read_vehicles
+from palmatch.live.listing import PublicSetup, read_resources
 from palmatch.live.mosquitto import Mosquitto
 from palmatch.live.rules import Crowd, MethodRules
 from palmatch.live.topics import Topic
@@ -293,24 +293,6 @@ def test_a_broker_started_on_the_written_files_has_tls_and_an_access_list(tmp_pa
         asyncio.run(asyncio.wait_for(main(), 60))
     finally:
         broker.close()
-
-
-def test_free_vehicles_are_read_from_a_gbfs_feed(tmp_path: Path) -> None:
-    vehicles = [
-        {"vehicle_id": "a", "lat": 40.1, "lon": -73, "is_reserved": False, "is_disabled": False},
-        {"vehicle_id": "b", "lat": 40.2, "lon": -73.5, "is_reserved": True, "is_disabled": False},
-        {"vehicle_id": "c", "lat": 40.3, "lon": -73.5, "is_reserved": False, "is_disabled": True},
-        {"vehicle_id": "d", "lat": 40.4, "lon": -73.5},
-    ]
-    file = tmp_path / "vehicle_status.json"
-    file.write_text(json.dumps({"version": "3.0", "ttl": 0, "last_updated": "x", "data": {"vehicles": vehicles}}))
-    found = read_vehicles(file)
-    assert found.ids == ("a", "d")
-    assert found.latitude.tolist() == [40.1, 40.4]
-    for broken in ("{", "[]", '{"data": {"vehicles": [{"vehicle_id": "a", "lat": 91, "lon": 0}]}}'):
-        file.write_text(broken)
-        with pytest.raises(InputError, match="vehicle"):
-            read_vehicles(file)
 
 
 def test_the_seats_of_a_resource_are_resources_with_certificates_of_their_own(tmp_path: Path) -> None:

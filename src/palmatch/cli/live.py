@@ -258,7 +258,7 @@ def operator(
     folder:
         The folder of the operator's keys.
     resources:
-        CSV, Parquet or GBFS; for new keys.
+        CSV, Parquet or a feed; for new keys.
     member:
         A member's name; repeat it.
     add_member:
@@ -370,7 +370,7 @@ def board(
     folder:
         The folder of the operator's keys.
     resources:
-        CSV, Parquet or GBFS vehicle_status.json; read for each game.
+        CSV, Parquet or a feed (GBFS, OCPI); read for each game.
     write_mosquitto_conf:
         Write a broker's configuration into a folder, and stop.
 

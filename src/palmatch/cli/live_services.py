@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 from palmatch.cli import show
 from palmatch.cli.live import DeviceOptions, GameOptions, Listening, Network, Telling, seconds_of
 from palmatch.cli.options import numbers
+from palmatch.data.feeds import NoneFree
 from palmatch.device import ledger
 from palmatch.device import messages as m
 from palmatch.device.ledger import Ledger, epsilon_of, epsilon_text, reopen, units_of
@@ -38,7 +39,7 @@ from palmatch.live.board import Board, older_journal
 from palmatch.live.issuer import Announcer, Issuer
 from palmatch.live.journal import Journal
 from palmatch.live.keys import Signer, load_secret
-from palmatch.live.listing import NoneFree, read_resources, without
+from palmatch.live.listing import read_resources, without
 from palmatch.live.mosquitto import Mosquitto, read_passwords
 from palmatch.live.ops import PrometheusMetrics, allow_files, set_up
 from palmatch.live.resource import Arrival, Gateway

@@ -11,6 +11,7 @@ import typer
 
 from palmatch.cli import options, show
 from palmatch.cli.inputs import BudgetOptions, Kept, OutputOptions, ProblemOptions, read_inputs
+from palmatch.data.feeds import free_evses, is_feed
 from palmatch.data.files import write_rows
 from palmatch.data.scores import read_assignments, read_json, read_users
 from palmatch.errors import InputError
@@ -21,7 +22,14 @@ from palmatch.methods import METHODS, Method, Workspace, prepare
 from palmatch.methods.baselines import optimal_welfare
 from palmatch.methods.stored import StoredReports, alternates, keeping, match_again, reported_lists
 from palmatch.problem import Problem
-from palmatch.report.results import assignments, fairness_lines, is_conference, shortfall_lines, with_assigned
+from palmatch.report.results import (
+    assignments,
+    fairness_lines,
+    is_conference,
+    reservations,
+    shortfall_lines,
+    with_assigned,
+)
 from palmatch.studies.fairness import every_unit, fairness, lacking_agents, lacking_resources
 
 # Up to here the optimum takes less than a second, and the loss against it is told without being asked for; a tenth of
@@ -50,7 +58,7 @@ def match(
     Parameters
     ----------
     out:
-        Where the pairs go: .csv, .parquet, .json (openreview-matcher); - for CSV.
+        Where the pairs go: .csv, .parquet, .json (openreview, OCPI); - for CSV.
     method:
         once, hungarian-once, hungarian-region, palma, published, hungarian-geo, random or hungarian; all: palmatch
         methods.
@@ -104,6 +112,9 @@ def match(
     show.check_outputs(read, out=out, json=json, kinds=(".csv", ".parquet", ".json"))
     kept, stored = _read_kept(asked.keep, asked.unavailable, METHODS.find(method))
     problem = read_inputs(agents, resources, chosen, kept=kept).problem(chosen.size, budget.seed)
+    evses = None
+    if as_json and chosen.domain == "mobility" and resources is not None:
+        evses = free_evses(resources) if is_feed(resources) else {}
     with show.progress_bar("matching") as progress:
         if kept is None:
             reporting = keeping(METHODS.find(method), budget.settings, stored)
@@ -122,7 +133,8 @@ def match(
         others = alternates(problem, by_agent, lists, asked.alternates)
         show.write_json(_beside(out, "alternates"), assignments(problem, others))
     if as_json:
-        show.write_json(out, assignments(problem, by_agent))
+        told = assignments(problem, by_agent) if evses is None else reservations(problem, by_agent, evses)
+        show.write_json(out, told)
     else:
         write_rows(out, with_assigned(problem, matching))
     if str(out) == "-":

@@ -38,7 +38,7 @@ class Shared:
     agents:
         The agents: CSV or Parquet with id, lat, lon (papers: id, primary and 0/1 areas); - for the input.
     resources:
-        The resources, in the same form; none with --pairs.
+        The resources, in the same form or as a feed; none with --pairs.
     edge:
         Edge of the square regions, in metres.
     areas:

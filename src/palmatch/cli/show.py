@@ -254,7 +254,7 @@ def show_guarantee(guarantee: Guarantee, *, explain: bool = False) -> None:
                 say(f"  {title}: {line}", indent="    ")
 
 
-def write_json(path: Path | None, content: Mapping[str, Any]) -> bool:
+def write_json(path: Path | None, content: Mapping[str, Any] | Sequence[Any]) -> bool:
     """Write JSON to a file, or to the standard output for `-`; numbers that JSON lacks become null.
 
     Returns whether the output is still to be had for words.

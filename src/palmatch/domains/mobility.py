@@ -21,6 +21,7 @@ import numpy as np
 import pyproj
 from numpy.typing import ArrayLike, NDArray
 
+from palmatch.data.feeds import is_feed, read_feed
 from palmatch.data.files import (
     FilePath,
     Sheet,
@@ -105,8 +106,11 @@ class Points:
 
 
 def read_points(path: FilePath, *, role: Literal["agents", "resources"]) -> Points:
-    """Read `id`, `lat` and `lon`, for agents the optional `edge`, `epsilon` and `demand`, for resources `capacity`."""
-    sheet = read_sheet(path)
+    """Read `id`, `lat` and `lon`, for agents the optional `edge`, `epsilon` and `demand`, for resources `capacity`.
+
+    Resources may also be a feed (`data.feeds`).
+    """
+    sheet = read_feed(path) if role == "resources" and is_feed(path) else read_sheet(path)
     return points_of(sheet, identifiers(sheet), role=role)
 
 

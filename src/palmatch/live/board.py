@@ -241,7 +241,7 @@ class Board:
         game.roster = roster.hash
         await self._flush()
         crowd = Crowd(game.name, roster.hash, game.opening.classes, members, randomness)
-        tables = await self._computed(lambda: game.tree.shown(game.rules.tables(crowd)))
+        tables = await self.compute(lambda: game.tree.shown(game.rules.tables(crowd)))
         for (region, number), table in sorted(tables.items()):
             topic = Topic(game.name, "table", table_name(region, number))
             game.tables[region, number] = (self._publish_signed(topic, table).hash, table)
@@ -293,7 +293,7 @@ class Board:
             else:
                 await self._until(began + game.opening.slot, game)
             await self._closed(game)
-        regional, over = await self._computed(lambda: game.rules.close(slot, game.said))
+        regional, over = await self.compute(lambda: game.rules.close(slot, game.said))
         over = over or slot + 1 == game.opening.slots
         await self._publish_bulletins(game, slot + 1, regional, over)
         return over
@@ -381,7 +381,7 @@ class Board:
     # --- the end -------------------------------------------------------------------------------------------------
 
     async def _finish(self, game: Game) -> m.Result:
-        outcome = await self._computed(game.rules.outcome)
+        outcome = await self.compute(game.rules.outcome)
         listed = {region: table.resources for (region, _), (_, table) in game.tables.items()}
         parts = tuple(
             m.RegionTranscript(
@@ -492,7 +492,8 @@ class Board:
         for name in reversed(list(self._recent)):
             await self._publish_again(name)
 
-    async def _computed(self, work: Callable[[], _Value]) -> _Value:
+    async def compute(self, work: Callable[[], _Value]) -> _Value:
+        """Return what some work gives that may take long, while the board answers; in a simulation, at once."""
         return await asyncio.to_thread(work) if self._threads else work()
 
     async def _until(self, when: float, game: Game) -> None:

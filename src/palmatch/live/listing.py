@@ -1,22 +1,18 @@
 """The resource list of a game: read from a file, as a tree, and as the problem that a board makes of it.
 
-A list is CSV, Parquet or a GBFS feed (`vehicle_status.json`, versions 2 and 3, without vehicles that are reserved or
-out of service). Of its tree the opening commits to the root, and a table shows a part; leaves are ordered so that
-resources near each other have most of their tree in common (`messages.ResourceList` says how). A board knows no
-position: it builds the batch's own problem with every agent at its region's centre, since whatever is public about a
-game follows from regions and counts.
+A list is CSV, Parquet or a feed (`data.feeds`), without what is reserved or out of service. Of its tree the opening
+commits to the root, and a table shows a part; leaves are ordered so that resources near each other have most of their
+tree in common (`messages.ResourceList` says how). A board knows no position: it builds the batch's own problem with
+every agent at its region's centre, since whatever is public about a game follows from regions and counts.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
-from math import isfinite
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -28,53 +24,6 @@ from palmatch.domains import mobility
 from palmatch.domains.mobility import Points, read_points
 from palmatch.errors import InputError
 from palmatch.problem import IntArray, Problem
-
-
-class NoneFree(InputError):
-    """A feed that can be read, in which no vehicle is free."""
-
-
-def is_gbfs(path: Path) -> bool:
-    """Tell whether a file is taken for a GBFS feed: by its name."""
-    return path.suffix.lower() == ".json"
-
-
-def read_vehicles(path: Path) -> Points:
-    """Return the free vehicles of `vehicle_status.json` (in version 2 `free_bike_status.json`)."""
-    try:
-        feed = json.loads(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
-    except ValueError:
-        raise InputError(f"{path}: not JSON; expected a GBFS vehicle_status.json.") from None
-    data = feed.get("data", {}) if isinstance(feed, dict) else {}
-    listed = data.get("vehicles", data.get("bikes")) if isinstance(data, dict) else None
-    if not isinstance(listed, list):
-        raise InputError(f"{path}: found no data.vehicles (or data.bikes), expected a GBFS vehicle_status.json.")
-    free = [_vehicle(path, number, item) for number, item in enumerate(listed) if _is_free(item)]
-    if not free:
-        raise NoneFree(f"{path}: none of its {len(listed)} vehicles is free.")
-    names = tuple(name for name, _ in free)
-    if len(set(names)) != len(names):
-        raise InputError(f"{path}: two vehicles have the same id; ids must be unique.")
-    places = np.array([place for _, place in free])
-    return Points(str(path), names, places[:, 0], places[:, 1], None, None, ())
-
-
-def _is_free(item: Any) -> bool:
-    return isinstance(item, dict) and not (item.get("is_reserved") or item.get("is_disabled"))
-
-
-def _vehicle(path: Path, number: int, item: dict[str, Any]) -> tuple[str, tuple[float, float]]:
-    name, north, east = item.get("vehicle_id", item.get("bike_id")), item.get("lat"), item.get("lon")
-    named = isinstance(name, str) and 1 <= len(name) <= 64
-    if named and _is_degree(north, 90) and _is_degree(east, 180):
-        return str(name), (float(north or 0), float(east or 0))
-    raise InputError(f"{path}, vehicle {number}: expected vehicle_id, lat and lon in degrees.")
-
-
-def _is_degree(value: object, most: float) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and abs(value) <= most
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +143,8 @@ def _above(level: Sequence[bytes]) -> list[bytes]:
 
 
 def read_resources(path: Path) -> Points:
-    """Read a resource list: GBFS `vehicle_status.json`, CSV or Parquet; see `seats_of` for capacities."""
-    return read_vehicles(path) if is_gbfs(path) else seats_of(read_points(path, role="resources"))
+    """Read a resource list: CSV, Parquet or a feed; see `seats_of` for capacities."""
+    return seats_of(read_points(path, role="resources"))
 
 
 def seats_of(listed: Points) -> Points:

@@ -208,7 +208,7 @@ async def run_board(
         else:
             number += 1
             name = game_name(series, number)
-        listed = _stated(board.journal, name) or _free(resources(), holds)
+        listed = _stated(board.journal, name) or _free(await board.compute(resources), holds)
         if listed is None:
             number -= 1
             await asyncio.sleep(schedule.every)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from textwrap import shorten
+from uuid import uuid4
 
 import numpy as np
 import polars as pl
@@ -29,6 +31,8 @@ from palmatch.studies.fairness import (
 
 # So many ids are named in a line, and so many lines are shown; the JSON has all of them.
 _NAMED, _LINES = 5, 5
+# How long a charger is reserved.
+HOLD = timedelta(minutes=15)
 # Longer ids are cut, so that a line stays within the width.
 _LONGEST = 40
 
@@ -206,6 +210,22 @@ def assignments(problem: Problem, units: IntArray) -> dict[str, list[dict[str, o
     for (agent, resource), score in zip(units.tolist(), scores.tolist(), strict=True):
         found[problem.resource_ids[resource]].append({"aggregate_score": score, "user": problem.agent_ids[agent]})
     return {paper: users for paper, users in found.items() if users}
+
+
+def reservations(problem: Problem, units: IntArray, evses: Mapping[str, Sequence[str]]) -> list[dict[str, object]]:
+    """Return a RESERVE_NOW object of OCPI 2.2 for each pair, with the agent's id in the place of its token's.
+
+    `evses` has what is available at a location; where nothing of it is left the charge point chooses. The sender adds
+    `response_url` and what else its tokens hold.
+    """
+    left = {location: iter(every) for location, every in evses.items()}
+    until, found = (datetime.now(UTC) + HOLD).strftime("%Y-%m-%dT%H:%M:%SZ"), []
+    for agent, resource in units.tolist():
+        location = problem.resource_ids[resource]
+        told = {"reservation_id": str(uuid4()), "location_id": location, "expiry_date": until}
+        evse = next(left.get(location, iter(())), None)
+        found.append(told | {"token": {"uid": problem.agent_ids[agent]}} | ({} if evse is None else {"evse_uid": evse}))
+    return found
 
 
 def with_assigned(problem: Problem, matching: Matching) -> dict[str, pl.Series] | dict[str, list[str | None]]:
