@@ -6,13 +6,13 @@ How the pieces are spread decides how long something takes, never what comes out
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import cache
 from itertools import count
 from multiprocessing import parent_process
 from threading import Thread
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,9 @@ Number = TypeVar("Number", bound=np.generic)
 
 # In the environment: the most threads that a matching may use.
 LIMIT = "PALMATCH_THREADS"
+
+# Seconds after which a wait looks whether Ctrl-C was pressed.
+_GLANCE = 0.5
 
 # A pass over fewer items is done before another thread has begun.
 _FEWEST_BESIDE = 10_000
@@ -53,6 +56,14 @@ def end_with_parent() -> None:
         os._exit(1)
 
     Thread(target=wait, daemon=True).start()
+
+
+def wait_for_any(futures: Collection[Future[Any]]) -> tuple[set[Future[Any]], set[Future[Any]]]:
+    """Wait until a future is done, or for half a second; return those that are done, and the others.
+
+    polars handles Ctrl-C with SA_RESTART: a wait without an end goes on, and Python never gets to raise it.
+    """
+    return wait(futures, timeout=_GLANCE, return_when=FIRST_COMPLETED)
 
 
 def spread(

@@ -41,7 +41,8 @@ def killed(number: int) -> pl.DataFrame:
     raise AssertionError
 
 
-def endless(number: int) -> pl.DataFrame:
+def endless(number: int, log: Path | None = None) -> pl.DataFrame:
+    square(number, log)
     time.sleep(600)
     raise AssertionError
 
@@ -94,6 +95,26 @@ def test_a_kill_loses_only_the_cell_under_way(tmp_path: Path) -> None:
     rows = run_tasks(tmp_path / "cells", squares(3, log), SETTINGS, processes=1)
     assert rows["square"].to_list() == [0, 1, 4]
     assert log.read_text().split() == ["0"]
+
+
+def test_ctrl_c_ends_a_study_while_all_its_processes_compute(tmp_path: Path) -> None:
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from pathlib import Path\n"
+        "from test_tasks import SETTINGS, Task, endless, run_tasks\n"
+        "tasks = [Task(str(number), endless, (number, Path(sys.argv[3]))) for number in range(3)]\n"
+        "run_tasks(Path(sys.argv[2]), tasks, SETTINGS, processes=2)\n"
+    )
+    words, log = (str(HERE.parent), str(tmp_path / "cells")), tmp_path / "log"
+    with subprocess.Popen([sys.executable, "-c", script, *words, str(log)], stderr=subprocess.DEVNULL) as child:
+        try:
+            while not log.exists() or len(log.read_text().split()) < 2:
+                assert child.poll() is None
+                time.sleep(0.05)
+            child.send_signal(signal.SIGINT)
+            assert child.wait(120) == -signal.SIGINT
+        finally:
+            child.kill()
 
 
 def test_other_settings_are_refused_with_both_values_and_nothing_is_touched(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import io
 import secrets
 import shutil
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, wait
+from concurrent.futures import BrokenExecutor, CancelledError, Executor
 from dataclasses import dataclass, replace
 from math import ceil, sqrt
 from pathlib import Path
@@ -50,6 +50,7 @@ from palmatch.palma.accountant import check_budget
 from palmatch.problem import FloatArray, IntArray, Problem, given_or, make_problem
 from palmatch.streams import Randomness, keys_of, streams
 from palmatch.studies.tasks import check_settings
+from palmatch.threads import wait_for_any
 
 # Rows that are read at a time, and agents or resources that a tile may have: a hundred bytes of each row, and a
 # kilobyte of each agent, are in memory at once.
@@ -303,7 +304,7 @@ class _Runner:
         self.tell(what, 0, total)
         try:
             while left:
-                done, left = wait(left, return_when=FIRST_COMPLETED)
+                done, left = wait_for_any(left)
                 for future in done:
                     future.result()
                 self.tell(what, total - len(left), total)

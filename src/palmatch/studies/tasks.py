@@ -15,15 +15,7 @@ import secrets
 import signal
 import traceback
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    BrokenExecutor,
-    CancelledError,
-    Executor,
-    Future,
-    ThreadPoolExecutor,
-    wait,
-)
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -38,7 +30,7 @@ import polars as pl
 
 from palmatch.atomic import make_folder, write_atomic
 from palmatch.errors import InputError, PalmatchError
-from palmatch.threads import end_with_parent, processors
+from palmatch.threads import end_with_parent, processors, wait_for_any
 
 Setting: TypeAlias = str | int | float
 
@@ -200,7 +192,7 @@ def _computed(folder: Path, todo: Sequence[Task], executor: Executor | None) -> 
     try:
         left = set(task_of)
         while left:
-            done, left = wait(left, return_when=FIRST_COMPLETED)
+            done, left = wait_for_any(left)
             # Failed ones last: what finished beside them is not lost.
             for future in sorted(done, key=lambda one: one.cancelled() or one.exception() is not None):
                 write_rows(folder / task_of[future].file_name, _result(future, task_of[future]))
