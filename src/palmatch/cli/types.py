@@ -9,7 +9,7 @@ import typer
 
 from palmatch.cli import options, show
 from palmatch.data.files import identifiers, read_sheet, with_header, write_rows
-from palmatch.data.scores import MATRIX_SUFFIX, Scores, read_scores
+from palmatch.data.scores import MATRIX_SUFFIX, read_scores
 from palmatch.errors import InputError
 from palmatch.studies.archive import Derived, from_scores, from_taxonomy, is_taxonomy, named_source, topics_of
 
@@ -58,9 +58,20 @@ def types(
         show.check_outputs([papers, source, archive_papers, out], out=users_out)
     sheet = read_sheet(papers)
     ids, topics = identifiers(sheet), topics_of(sheet)
-    derived, archive = _derived(
-        papers, source, archive_papers, ids, topics, regions, most_types, options.score_range(score_range)
-    )
+    bounds, archive = options.score_range(score_range), None
+    records = None if source.suffix.lower() == MATRIX_SUFFIX else read_sheet(source, header=False)
+    if records is not None and (records.lines is None or len(records.lines) > 1):
+        records = with_header(records)
+    if records is not None and is_taxonomy(records):
+        derived = from_taxonomy(records, _need_topics(papers, topics))
+    elif archive_papers is None:
+        archive = read_scores([source], bounds=bounds, papers=ids, listed_in=f"{papers} (or give --archive-papers)")
+        derived = from_scores(archive, regions=regions, most_types=most_types)
+    else:
+        listed = read_sheet(archive_papers)
+        archive = read_scores([source], bounds=bounds, papers=identifiers(listed), listed_in=str(archive_papers))
+        old, new = _need_topics(archive_papers, topics_of(listed)), _need_topics(papers, topics)
+        derived = from_scores(archive, regions=regions, most_types=most_types, archive_topics=old, topics=new)
     if users_out is not None and not derived.region_of:
         raise InputError("--users-out goes with an archive of scores: a taxonomy has no users.")
     named = named_source(source, archive)
@@ -68,37 +79,6 @@ def types(
     if users_out is not None:
         write_rows(users_out, dict(zip(("user", "region"), zip(*derived.region_of.items(), strict=True), strict=True)))
     _print_summary(derived, named, out, users_out)
-
-
-def _derived(
-    papers: Path,
-    source: Path,
-    archive_papers: Path | None,
-    ids: tuple[str, ...],
-    topics: tuple[tuple[str, ...], ...] | None,
-    regions: int,
-    most_types: int,
-    bounds: tuple[float, float],
-) -> tuple[Derived, Scores | None]:
-    """Return regions and types, and the archive of scores that they come from, if it is one."""
-    if source.suffix.lower() != MATRIX_SUFFIX:
-        bare = read_sheet(source, header=False)
-        sheet = with_header(bare) if bare.lines is None or len(bare.lines) > 1 else bare
-        if is_taxonomy(sheet):
-            return from_taxonomy(sheet, _need_topics(papers, topics)), None
-    if archive_papers is None:
-        archive = read_scores([source], bounds=bounds, papers=ids, listed_in=f"{papers} (or give --archive-papers)")
-        return from_scores(archive, regions=regions, most_types=most_types), archive
-    listed = read_sheet(archive_papers)
-    archive = read_scores([source], bounds=bounds, papers=identifiers(listed), listed_in=str(archive_papers))
-    derived = from_scores(
-        archive,
-        regions=regions,
-        most_types=most_types,
-        archive_topics=_need_topics(archive_papers, topics_of(listed)),
-        topics=_need_topics(papers, topics),
-    )
-    return derived, archive
 
 
 def _need_topics(path: Path, topics: tuple[tuple[str, ...], ...] | None) -> tuple[tuple[str, ...], ...]:

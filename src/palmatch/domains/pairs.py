@@ -86,8 +86,7 @@ class Rides:
 
     def between(self, types: FloatArray, partners: FloatArray) -> FloatArray:
         """Return the share of the distance of two trips that is saved by one ride for both."""
-        saved: FloatArray = _saved(*(np.ascontiguousarray(rows[:, [0, 1, 6, 7]]) for rows in (types, partners)))
-        return saved
+        return np.asarray(_saved(*(np.ascontiguousarray(rows[:, [0, 1, 6, 7]]) for rows in (types, partners))))
 
     def region_of(self, types: FloatArray) -> Sequence[Region]:
         """Return the squares of both ends."""

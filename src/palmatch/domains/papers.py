@@ -234,8 +234,7 @@ class Conference:
         cosine = np.einsum("ta,pa->tp", np.ascontiguousarray(types), papers)
         cosine /= np.linalg.norm(types, axis=1)[:, None]
         cosine /= np.linalg.norm(papers, axis=1)[None, :]
-        bounded: FloatArray = np.minimum(cosine, 1.0)
-        return bounded
+        return np.asarray(np.minimum(cosine, 1.0))
 
     def region_of(self, types: FloatArray) -> Sequence[Region]:
         """Return each type's primary area."""
@@ -475,8 +474,7 @@ def _random_numbers(labels: Labels, chance: np.random.Generator | None) -> Float
     shape = labels.marks.shape
     if chance is None:
         bits = np.frombuffer(os.urandom(8 * labels.marks.size), dtype="<u8").reshape(shape)
-        fresh: FloatArray = (bits >> np.uint64(11)) / GRID
-        return fresh
+        return np.asarray((bits >> np.uint64(11)) / GRID)
     order = np.argsort(np.array(labels.ids), kind="stable") if labels.ids else np.arange(len(labels.marks))
     numbers = np.empty(shape)
     numbers[order] = chance.random(shape)
@@ -487,8 +485,7 @@ def _primaries(marks: NDArray[np.uint8], given: IntArray | None, numbers: FloatA
     """Return the given primary areas, or a uniformly drawn area of each row."""
     if given is not None:
         return given
-    drawn: IntArray = np.where(marks == 1, numbers, -1.0).argmax(axis=1)
-    return drawn
+    return np.asarray(np.where(marks == 1, numbers, -1.0).argmax(axis=1))
 
 
 def _without_surplus(

@@ -95,9 +95,6 @@ class Issuer:
             self._write("INSERT INTO member VALUES (?)", set(read_members(self._list)), "DELETE FROM member")
             self._read = found
 
-    def _is_member(self, key: bytes) -> bool:
-        return self._books.execute("SELECT 1 FROM member WHERE key = ?", (key,)).fetchone() is not None
-
     def games(self) -> list[str]:
         """Return the games that have a key in the journal."""
         return [name for (name,) in self._books.execute("SELECT name FROM game ORDER BY name")]
@@ -136,7 +133,7 @@ class Issuer:
             self._read_list()
         except InputError as error:
             _LOG.warning("members", extra={"reason": str(error)})
-        if not self._is_member(request.member):
+        if not self._books.execute("SELECT 1 FROM member WHERE key = ?", (request.member,)).fetchone():
             raise ProtocolError("The request is not by a registered member.")
         if not self._books.execute("SELECT 1 FROM game WHERE name = ?", (request.game,)).fetchone():
             raise ProtocolError("There is no such game.")
@@ -206,8 +203,8 @@ class Issuer:
             with closing(self._books.execute("SELECT key FROM game WHERE name = ?", (game,))) as found:
                 row = found.fetchone()
             if row is None:
-                row = (_der(tokens.new_key()),)
-                self._insert("game", (game, *row))
+                form = (serialization.Encoding.DER, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+                self._insert("game", (game, tokens.new_key().private_bytes(*form)))
                 row = self._books.execute("SELECT key FROM game WHERE name = ?", (game,)).fetchone()
             key = serialization.load_der_private_key(row[0], None)
             assert isinstance(key, rsa.RSAPrivateKey)
@@ -226,12 +223,6 @@ def read_reply(data: bytes) -> m.TokenReply:
     reply = read_body(m.TokenReply, data, "token reply")
     assert isinstance(reply, m.TokenReply)
     return reply
-
-
-def _der(key: rsa.RSAPrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.DER, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
 
 
 class Announcer:

@@ -241,11 +241,6 @@ def bidding_of(place: PublicSetup) -> Bidding:
     return Bidding(Call(0, _QUICK_STEP, _QUICK_PATIENCE, _QUICK_GROWTH), _OPENING_STEP)
 
 
-def slack_of(place: PublicSetup) -> float:
-    """Return what a published matching of reports may fall short of its prices."""
-    return 1e-9 + (AUCTION_STEP if len(place.resources.ids) > MOST_RESOURCES else 0.0)
-
-
 class ReportRules(MethodRules):
     """`hungarian-once`: the optimal matching of the reports, with prices that support it."""
 
@@ -325,11 +320,9 @@ class ReportRules(MethodRules):
         else:
             resource_of = match_lists(lists, resources, problem.capacities, names)
             self.prices = supporting_prices(lists, resource_of, resources)
-        self._hold(present[resource_of >= 0], resource_of[resource_of >= 0])
-
-    def _hold(self, agents: IntArray, resources: IntArray) -> None:
-        for agent, resource in zip(agents.tolist(), resources.tolist(), strict=True):
-            self.holders[self.map.resources.ids[resource]] = self.tags[agent]
+        for agent, resource in zip(present.tolist(), resource_of.tolist(), strict=True):
+            if resource >= 0:
+                self.holders[self.map.resources.ids[resource]] = self.tags[agent]
 
     def outcome(self) -> Outcome:
         """Return the matching, the prices that support it, and the reports."""
@@ -542,10 +535,11 @@ class RoundsRules(MethodRules):
                 self.holder[name] = tags[0]
         free = {region for region, names in self.listed.items() if not self.holder.keys() >= set(names)}
         over = not any(self.region_of[tag] in free for tag in self.region_of.keys() - set(self.holder.values()))
-        return {region: self._regional(names, claims) for region, names in self.listed.items()}, over
-
-    def _regional(self, names: Sequence[str], claims: Mapping[str, Sequence[bytes]]) -> RegionUpdate:
-        return RegionUpdate([self.holder.get(name) for name in names], attempted=[name in claims for name in names])
+        updates = {
+            region: RegionUpdate([*map(self.holder.get, names)], attempted=[name in claims for name in names])
+            for region, names in self.listed.items()
+        }
+        return updates, over
 
     def outcome(self) -> Outcome:
         """Return what is held."""
@@ -602,5 +596,5 @@ def opening_of(
         step=call.step,
         patience=call.patience,
         growth=call.growth,
-        slack=slack_of(place),
+        slack=1e-9 + (AUCTION_STEP if len(place.resources.ids) > MOST_RESOURCES else 0.0),
     )

@@ -109,7 +109,8 @@ class Trust(m.Message):
             raise ProtocolError("The certificate is another resource's.")
         if certificate.until < now:
             raise ProtocolError("The resource's certificate has expired.")
-        if self.has_removed(certificate):
+        # But for one that the resource got later.
+        if any(one.name == certificate.name and certificate.until <= one.until for one in self.removed):
             raise ProtocolError("The operator has removed this resource.")
         return certificate
 
@@ -123,10 +124,6 @@ class Trust(m.Message):
     def removals(self) -> dict[str, int]:
         """Until when the certificates of each removed resource are not valid."""
         return {one.name: one.until for one in self.removed}
-
-    def has_removed(self, certificate: m.Certificate) -> bool:
-        """Tell whether a certificate is that of a resource that was removed, and not one that it got later."""
-        return any(one.name == certificate.name and certificate.until <= one.until for one in self.removed)
 
 
 def _signer_of(envelope: Envelope, keys: Sequence[bytes]) -> bytes:

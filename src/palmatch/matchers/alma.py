@@ -211,8 +211,7 @@ def unit_shares(capacities: Capacities, budget: IntArray) -> IntArray:
     """Split each agent's units of budget among its units of demand; what is left over goes to the first ones."""
     owner = capacities.players
     own, demand = budget[owner], capacities.demand[owner]
-    shares: IntArray = own // demand + (_numbers_of_units(capacities) < own % demand)
-    return shares
+    return np.asarray(own // demand + (_numbers_of_units(capacities) < own % demand))
 
 
 def _numbers_of_units(capacities: Capacities) -> IntArray:

@@ -101,8 +101,7 @@ def make_holdings(capacities: Capacities, stream_keys: Keys, rows: IntArray) -> 
 def conflict_numbers(capacities: Capacities, number: IntArray) -> IntArray:
     """Return the numbers of the resources that each agent is in conflict with, ascending, one agent after the other."""
     agents, resources = capacities.conflicts[:, 0], number[capacities.conflicts[:, 1]]
-    conflicts: IntArray = resources[np.lexsort((resources, agents))]
-    return conflicts
+    return np.asarray(resources[np.lexsort((resources, agents))])
 
 
 def hold_units(holdings: Holdings, capacities: Capacities, held: IntArray) -> None:

@@ -188,8 +188,7 @@ def posterior_means(utilities: FloatArray, cells: IntArray, chances: FloatArray,
 def weighted_sum(utilities: FloatArray, weight: FloatArray) -> FloatArray:
     """Return the weighted sum of the rows, from the first to the last: the same bits on every machine."""
     first = np.zeros(len(utilities), dtype=np.int64)
-    sums: FloatArray = compiled_sums(np.ascontiguousarray(utilities), first, np.ascontiguousarray(weight), 1)[1][0]
-    return sums
+    return np.asarray(compiled_sums(np.ascontiguousarray(utilities), first, np.ascontiguousarray(weight), 1)[1][0])
 
 
 def worth_of_reports(

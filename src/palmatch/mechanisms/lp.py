@@ -97,8 +97,7 @@ def complete_rows(table: FloatArray) -> FloatArray:
     # At a large ε all minima are 0.
     alike = used.min(axis=0) if used.min(axis=0).sum() > 0 else used.mean(axis=0)
     left = np.maximum(1.0 - used.sum(axis=1), 0.0)
-    chances: FloatArray = used + left[:, None] * alike / alike.sum()
-    return chances
+    return np.asarray(used + left[:, None] * alike / alike.sum())
 
 
 def frank_wolfe_tables(

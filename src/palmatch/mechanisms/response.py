@@ -163,26 +163,22 @@ def _sharpest(apart: FloatArray, epsilon: float) -> FloatArray:
 def _likelihoods(apart: FloatArray, sharpness: float) -> FloatArray:
     # Not by numpy, whose exponentials differ in the last bit from processor to processor.
     weights = exponentials(-sharpness * (apart - apart.min(axis=1, keepdims=True)))
-    chances: FloatArray = weights / weights.sum(axis=1, keepdims=True)
-    return chances
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
 def informative_columns(utilities: FloatArray) -> FloatArray:
     """Return the columns by which rows are compared: evenly spread among those in which rows differ at all."""
-    columns: FloatArray = compiled_informative(np.ascontiguousarray(utilities))
-    return columns
+    return np.asarray(compiled_informative(np.ascontiguousarray(utilities)))
 
 
 def cluster_centres(utilities: FloatArray, count: int, weight: FloatArray) -> FloatArray:
     """Return the middles (cells x resources) of `count` cells of similar rows, from starts that are far apart."""
-    centres: FloatArray = compiled_centres(np.ascontiguousarray(utilities), count, np.ascontiguousarray(weight))
-    return centres
+    return np.asarray(compiled_centres(np.ascontiguousarray(utilities), count, np.ascontiguousarray(weight)))
 
 
 def nearest_centre(utilities: FloatArray, centres: FloatArray) -> IntArray:
     """Return the cell of each row: its nearest centre, of two the first; centres without a row have no number."""
-    nearest: IntArray = compiled_numbered(np.ascontiguousarray(utilities), centres)
-    return nearest
+    return np.asarray(compiled_numbered(np.ascontiguousarray(utilities), centres))
 
 
 def cluster_types(utilities: FloatArray, count: int, weight: FloatArray) -> IntArray:

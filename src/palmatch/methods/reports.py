@@ -248,9 +248,8 @@ def cells_of(
     """Return the cell of the possible type that is nearest to each agent."""
     if isinstance(problem.domain, HasCoordinates):
         first = offsets_from_sizes([len(channel.cell_of) for channel in channels])[channel_of]
-        all_cells: IntArray = np.concatenate([channel.cell_of for channel in channels])
-        own: IntArray = all_cells[first + problem.domain.spots(problem.types)]
-        return own
+        all_cells = np.concatenate([channel.cell_of for channel in channels])
+        return np.asarray(all_cells[first + problem.domain.spots(problem.types)])
     cell = np.empty(problem.agents, dtype=np.int64)
     for channel, region, members in zip(channels, owners, members_of(channel_of, len(channels)), strict=True):
         cell[members] = channel.cell_of[nearest_types(problem, region, problem.types[members])]

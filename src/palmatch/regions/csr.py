@@ -38,8 +38,7 @@ def stable_order(values: IntArray | SmallArray) -> IntArray:
     # A few values are sooner sorted than the loop that counts them is loaded.
     if len(values) < 10_000 or most > len(values):
         return np.argsort(values, kind="stable")
-    order: IntArray = counting_order(values, most)
-    return order
+    return np.asarray(counting_order(values, most))
 
 
 @numba.njit(cache=True, nogil=True)

@@ -132,8 +132,7 @@ def _weights(region: RegionView, rank: int, noise: SelectionNoise) -> FloatArray
             f"got {weights}."
         )
     # Only their shares count; as they come, their sum might be more than a number can hold.
-    shares: FloatArray = weights / weights.max()
-    return shares
+    return np.asarray(weights / weights.max())
 
 
 def _chances(region: RegionView, rank: int, noise: BackoffNoise) -> FloatArray:

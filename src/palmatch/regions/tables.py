@@ -221,8 +221,7 @@ class RegionView:
         """Where each rank set begins in `entries`, and where the last one ends: (K + 1,)."""
         first = self.number * self.tables.ranks
         start = self.tables.rank_sets[0][first : first + self.ranks + 1]
-        offsets: IntArray = start - start[0]
-        return offsets
+        return np.asarray(start - start[0])
 
     @property
     def by_id(self) -> IntArray | None:
@@ -330,8 +329,7 @@ def _candidates(problem: Problem, number: int) -> IntArray:
         members = np.flatnonzero(problem.region_index == number)
         # An agent that is alone in its region is no agent's partner there.
         columns = np.setdiff1d(columns, members) if len(members) == 1 else columns
-    by_id: IntArray = columns[np.argsort(problem.resource_order[columns])]
-    return by_id
+    return np.asarray(columns[np.argsort(problem.resource_order[columns])])
 
 
 def _present(utilities: FloatArray, ranks: int) -> NDArray[np.bool_]:
@@ -408,8 +406,7 @@ def best_columns(utilities: FloatArray, count: int) -> IntArray:
     # Past 48 ranks one sort of everything is faster than keeping the best ones while reading.
     if count > min(48, utilities.shape[1] // 2):
         return np.argsort(-utilities, axis=1, kind="stable")[:, :count].astype(np.int64)
-    best: IntArray = _keep_best(np.ascontiguousarray(utilities), count)
-    return best
+    return np.asarray(_keep_best(np.ascontiguousarray(utilities), count))
 
 
 @numba.njit(cache=True)

@@ -144,8 +144,7 @@ def _mark(marker: str, colour: str, words: str, *, ms: float = 4.5, mec: str = "
 def _ways(agents: FloatArray, vehicles: FloatArray, resource_of: IntArray) -> FloatArray:
     """Return the way of each matched pair: east plus north, as the domain counts it."""
     matched = resource_of >= 0
-    apart: FloatArray = np.abs(agents[matched] - vehicles[resource_of[matched]]).sum(axis=1)
-    return apart
+    return np.asarray(np.abs(agents[matched] - vehicles[resource_of[matched]]).sum(axis=1))
 
 
 def _regions_in_words(seen: Places, extent: FloatArray, name: str) -> str:

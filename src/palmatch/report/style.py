@@ -223,8 +223,7 @@ def legend_above(figure: Figure, axes: Axes, handles: Sequence[Line2D], *, colum
 def spread_apart(values: FloatArray, *, gap: float) -> FloatArray:
     """Return ascending levels at least `gap` apart that are as near as can be to the ascending `values`."""
     gaps = gap * np.arange(len(values))
-    levels: FloatArray = isotonic_regression(values - gaps).x + gaps
-    return levels
+    return np.asarray(isotonic_regression(values - gaps).x + gaps)
 
 
 def name_ends(axes: Axes, ends: Sequence[tuple[str, float, float]]) -> None:

@@ -91,14 +91,12 @@ def epsilons(hits: IntArray, games: int, alarms: IntArray, others: int, *, delta
     with np.errstate(divide="ignore", invalid="ignore"):
         forth = np.log(np.maximum(low - delta, 0.0) / high)
         back = np.log(np.maximum(1 - high - delta, 0.0) / (1 - low))
-    best: FloatArray = np.maximum(forth, back)
-    return best
+    return np.asarray(np.maximum(forth, back))
 
 
 def _lower_rate(hits: IntArray, games: int, error: float) -> FloatArray:
     """Return the lower bound of Clopper and Pearson on a rate."""
-    bound: FloatArray = np.where(hits == 0, 0.0, beta.ppf(error, np.maximum(hits, 1), games - hits + 1))
-    return bound
+    return np.asarray(np.where(hits == 0, 0.0, beta.ppf(error, np.maximum(hits, 1), games - hits + 1)))
 
 
 def flagged_from(games: int, *, claimed: float, delta: float, error: float) -> float:

@@ -247,8 +247,7 @@ class Area:
     def farthest(self, places: FloatArray, squares: FloatArray) -> FloatArray:
         """Return the metres from each place to the farthest point of a square."""
         low, high = mobility.bounds_of(squares, self.edge)
-        steps: FloatArray = np.maximum(np.abs(places - low), np.abs(places - high)) @ _METRES
-        return steps
+        return np.asarray(np.maximum(np.abs(places - low), np.abs(places - high)) @ _METRES)
 
     def ride(self, squares: FloatArray, places: FloatArray) -> FloatArray:
         """Return the metres of a ride from the centre of a square to a place; at least a mean ride in one square."""
@@ -267,8 +266,7 @@ def public_draws(vehicles: IntArray, batch: int) -> IntArray:
 
 def metres_between(here: FloatArray, there: FloatArray) -> FloatArray:
     """Return distances along the streets, north-south plus east-west, between rows of (latitude, longitude)."""
-    distance: FloatArray = np.abs(here - there) @ _METRES
-    return distance
+    return np.asarray(np.abs(here - there) @ _METRES)
 
 
 def in_service(places: FloatArray, *, made_up: bool) -> NDArray[np.bool_]:
