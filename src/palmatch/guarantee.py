@@ -5,21 +5,22 @@ It knows nothing of how a guarantee is proved: the accountant that proves it fil
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import exp
+from pathlib import Path
 from typing import Any
 
 from palmatch.matching import Guarantee, format_epsilon, rounded_up
 
+# What guarantees assume and do not cover, by kind of guarantee.
+SENTENCES: dict[str, dict[str, tuple[str, ...]]] = {
+    kind: {name: tuple(lines) for name, lines in found.items()}
+    for kind, found in tomllib.loads(Path(__file__).with_name("guarantee.toml").read_text(encoding="utf-8")).items()
+}
 # What no guarantee inside a region speaks of.
-NOT_COVERED = (
-    "The region itself, and that an agent takes part.",
-    "Repeated participation: guarantees of one agent add up, ε and δ alike; this is the guarantee of one matching.",
-    "Timing side channels, what an agent tells its resource after the match, and whether it takes what it got.",
-    "A process that simulates all agents, such as the command `match`: it reads every agent's private data.",
-)
-
+NOT_COVERED = SENTENCES["region"]["not_covered"]
 
 # Draws that an observer can compute again protect nothing, and draws that are used twice no longer compose.
 SIMULATION = "This is a simulation: draws that follow from a seed, or serve several matchings, protect no agent."

@@ -29,7 +29,7 @@ from palmatch.domains import mobility
 from palmatch.domains.reports import report_columns
 from palmatch.domains.zones import Partition, RoadCity, Roads, ZonedCity
 from palmatch.errors import InputError
-from palmatch.guarantee import FRESH_RANDOMNESS, region_only, simulated, with_prior
+from palmatch.guarantee import SENTENCES, region_only, simulated, with_prior
 from palmatch.matchers.lists import MatchOutcome
 from palmatch.matching import Guarantee, Matching, format_epsilon
 from palmatch.mechanisms.channel import Channel, constant_channel, make_channel
@@ -378,13 +378,13 @@ class Session:
             found = region_only("no request has a budget")
         found = replace(
             found,
-            assumptions=_ASSUMPTIONS,
+            assumptions=SENTENCES["session"]["assumptions"],
             partition=(
                 f"squares of {self._map['edge']:g} m on a grid that is fixed for the whole Earth"
                 if self._map["zones"] is None
                 else self._map["zones"].digest
             ),
-            not_covered=_NOT_COVERED,
+            not_covered=SENTENCES["session"]["not_covered"],
         )
         if self._map["likely"] is not None:
             found = with_prior(found, getattr(self._map["likely"], "source", "the given likely places"))
@@ -656,22 +656,6 @@ def _begin(
 
 
 # --- the guarantee -------------------------------------------------------------------------------------------------
-
-_ASSUMPTIONS = (
-    "Public: ids, which stand for one agent each for good (of ids that change nothing is guaranteed over a sequence); "
-    "when requests begin and end, and their regions; budgets, charges, and whether a budget is spent; resources, "
-    "conflicts and all settings; and what follows from these and from the reports.",
-    "Every request has one place, of which one report is given and stored.",
-    FRESH_RANDOMNESS,
-)
-
-_NOT_COVERED = (
-    "That an agent makes a request, when, and in which region.",
-    "What several places of an agent tell about each other beyond the ε that add up, and other stores.",
-    "What is charged under larger limits, before or by another process; `palmatch ledger show` lists all limits.",
-    "Whoever follows a resource, what an agent tells it, and whether the agent takes what it got.",
-    "The process that runs the session: it reads each place when a request begins.",
-)
 
 
 def _sequence(budget: Budget) -> Guarantee:

@@ -8,8 +8,9 @@ from live.examples import GRID, PLACES
 from palmatch.device.grid import locate
 from palmatch.device.ledger import units_of
 from palmatch.device.state import Owner, ReportMachine
+from palmatch.guarantee import SENTENCES
 from palmatch.live.session import Played, revealed
-from palmatch.studies.live_game import NOT_COVERED, on_the_wire
+from palmatch.studies.live_game import on_the_wire
 from palmatch.web.games import MemoryStore
 
 
@@ -37,4 +38,4 @@ def test_the_resource_that_serves_a_device_is_said_to_have_its_position_or_its_c
 
 def test_what_an_owner_does_with_what_it_got_is_not_covered() -> None:
     assert any("cancels" in sentence for sentence in on_the_wire("report", 1.0, seeded=False).not_covered)
-    assert any("`rounds` further games" in sentence for sentence in NOT_COVERED)
+    assert any("`rounds` further games" in sentence for sentence in SENTENCES["live"]["not_covered"])

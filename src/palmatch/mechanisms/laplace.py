@@ -17,7 +17,7 @@ import scipy
 from palmatch.device.distribution import GRID
 from palmatch.domains.mobility import City
 from palmatch.errors import InputError
-from palmatch.guarantee import FRESH_RANDOMNESS, NOT_COVERED
+from palmatch.guarantee import FRESH_RANDOMNESS, NOT_COVERED, SENTENCES
 from palmatch.matching import Guarantee, format_epsilon
 from palmatch.problem import FloatArray, Problem
 from palmatch.regions.csr import members_of
@@ -111,9 +111,7 @@ def _guarantee(epsilon: FloatArray, edges: FloatArray) -> Guarantee:
             f"{format_epsilon(worst)}; ε grows in proportion to the distance, without a bound."
         ),
         assumptions=(
-            "A place is reported once.",
-            "Across a whole region the ε is up to 2√2 times as large.",
-            "The noise is a real number; what its rounding to floating point tells is not accounted for.",
+            *SENTENCES["laplace"]["assumptions"],
             *(("ε is that of the agent with the most per metre, which has a smaller square.",) if mixed else ()),
             FRESH_RANDOMNESS,
         ),

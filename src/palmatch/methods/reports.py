@@ -18,7 +18,7 @@ from palmatch.device.checks import SMALLEST
 from palmatch.device.distribution import GRID
 from palmatch.domain import SparseUtilities
 from palmatch.errors import InputError
-from palmatch.guarantee import FRESH_RANDOMNESS, NOT_COVERED, no_privacy, partition_in_words, pldp_statement
+from palmatch.guarantee import NOT_COVERED, SENTENCES, no_privacy, partition_in_words, pldp_statement
 from palmatch.matchers.alma import best_first, run_alma
 from palmatch.matchers.auction import run_auction
 from palmatch.matchers.lists import MatchOutcome, ValueLists
@@ -467,11 +467,7 @@ def report_guarantee(epsilon: float, types: Sequence[int]) -> Guarantee:
         notion="PLDP",
         accountant="one report",
         statement=pldp_statement(epsilon),
-        assumptions=(
-            "Regions, how many agents are in each, possible types, resources and budgets are public.",
-            "Every agent reports once, as the possible type of its region that is nearest to it, and keeps its report.",
-            FRESH_RANDOMNESS,
-        ),
+        assumptions=SENTENCES["report"]["assumptions"],
         partition=partition_in_words(types),
         not_covered=NOT_COVERED,
     )

@@ -24,7 +24,7 @@ from palmatch.data import city, tlc
 from palmatch.device.ledger import Now
 from palmatch.domains import mobility
 from palmatch.errors import InputError
-from palmatch.guarantee import region_only, simulated
+from palmatch.guarantee import SENTENCES, region_only, simulated
 from palmatch.matchers.optimal import optimal_matching
 from palmatch.matching import Guarantee, format_epsilon
 from palmatch.problem import FloatArray, IntArray
@@ -183,28 +183,12 @@ def guarantee(plan: Plan) -> Guarantee:
         found = region_only("in every batch of the day, an agent is matched by its region alone")
     found = replace(
         found,
-        assumptions=_ASSUMPTIONS,
+        assumptions=SENTENCES["day"]["assumptions"],
         partition=f"squares of {plan.edge:g} m on a grid that is fixed for the whole Earth",
         applies_to="every agent that asks for a vehicle on that day",
-        not_covered=_NOT_COVERED,
+        not_covered=SENTENCES["day"]["not_covered"],
     )
     return found if plan.seed is None else simulated(found)
-
-
-_ASSUMPTIONS: Final = (
-    "Public: the square and the time of a request, the square of its destination or that it is not known, where "
-    "vehicles stand, all settings, and what follows from these and from the reports of the agents.",
-    "Each agent uses fresh, independent, private randomness, and keeps its place while it waits.",
-    "An agent is one request of the records, which do not say who rides twice. Two rides of a passenger are about two "
-    "places; where one tells about the other, their ε add up.",
-)
-
-_NOT_COVERED: Final = (
-    "That an agent takes part, and so that its place is in the service area.",
-    "The street: whoever follows a vehicle sees where it stops, and a driver learns the place of its passenger.",
-    "What is kept in the folder do-not-publish: it holds true places and figures computed from them.",
-    "Other days: their ε are added to these.",
-)
 
 
 # --- the public geometry -------------------------------------------------------------------------------------------

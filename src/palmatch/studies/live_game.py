@@ -34,7 +34,7 @@ from palmatch.device.ledger import epsilon_of
 from palmatch.domains import mobility
 from palmatch.domains.mobility import Points, read_points
 from palmatch.errors import InputError, TransportError
-from palmatch.guarantee import FRESH_RANDOMNESS, pldp_statement, simulated
+from palmatch.guarantee import SENTENCES, pldp_statement, simulated
 from palmatch.live.board import Board
 from palmatch.live.issuer import Issuer
 from palmatch.live.journal import Journal
@@ -518,17 +518,6 @@ def outcome_of(service: Service, seconds: float) -> Played:
     )
 
 
-NOT_COVERED = (
-    "The region itself, and that a device takes part, when, and from which network address.",
-    "The resource that serves an agent learns its position, a gateway those of all agents that it serves; that the "
-    "board and this resource collude.",
-    "Further requests, and in `rounds` further games: each is charged to the device's ledger, and guarantees of one "
-    "agent add up.",
-    "Whether and when its owner cancels, waits for a further game, or does not come: the device accepts what it got.",
-    "How long the machine of a device takes to compute, measured by programs on the same machine.",
-)
-
-
 def on_the_wire(protocol: ProtocolName, epsilon: float, *, seeded: bool) -> Guarantee:
     """Return the guarantee against all other parties together, but for the resource that serves the agent.
 
@@ -541,13 +530,8 @@ def on_the_wire(protocol: ProtocolName, epsilon: float, *, seeded: bool) -> Guar
         notion="PLDP",
         accountant="pure" if method.game is not None else "one report",
         statement=pldp_statement(epsilon),
-        assumptions=(
-            "The observer sees all traffic, its sizes and times, and may be the board, the broker, the issuer, the "
-            "other devices and the other resources together.",
-            "The device runs this code, keeps its ledger, and was given the operator's trust file.",
-            FRESH_RANDOMNESS,
-        ),
+        assumptions=SENTENCES["live"]["assumptions"],
         applies_to="every device that takes part; one with a smaller ε has that ε",
-        not_covered=NOT_COVERED,
+        not_covered=SENTENCES["live"]["not_covered"],
     )
     return simulated(found) if seeded else found
