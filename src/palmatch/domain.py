@@ -271,8 +271,7 @@ def check_domain(domain: Domain, types: ArrayLike, *, resources: int | None = No
     )
     rows = _spread(domain, rows)
     table = checked_table(domain, rows, "types", resources=resources)
-    _check_columns(domain, rows, table)
-    _check_rows(domain, rows, table)
+    _check_subsets(domain, rows, table)
     found = sorted(set(_checked_regions(domain, rows)))  # type: ignore[type-var]  # that they sort is checked
     tried = 0
     for number, region in enumerate(found):
@@ -310,36 +309,21 @@ def checked_table(
     return table
 
 
-def _differing(one: FloatArray, other: FloatArray) -> IntArray:
-    """Return (row, column) of every two utilities that differ by more than rounding."""
-    return np.argwhere(~(np.abs(one - other) <= _ROUNDING))
-
-
-def _check_columns(domain: Domain, types: FloatArray, table: FloatArray) -> None:
-    """Compare subsets of the columns with the whole table: players and scorers ask for different ones."""
-    for columns in _some_subsets(table.shape[1]):
-        part = checked_table(domain, types, "types, columns", resources=len(columns), columns=columns)
-        wrong = _differing(part, table[:, columns])
+def _check_subsets(domain: Domain, types: FloatArray, table: FloatArray) -> None:
+    """Compare subsets of columns, and of rows, with the whole table: players and scorers ask for different ones."""
+    every_row, every_column = np.arange(len(types)), np.arange(table.shape[1])
+    parts = [(every_row, columns, True) for columns in _some_subsets(table.shape[1])]
+    parts += [(rows, every_column, False) for rows in _some_subsets(len(types))]
+    for rows, columns, by_column in parts:
+        what, asked = ("types, columns", columns) if by_column else ("some types", None)
+        part = checked_table(domain, types[rows], what, resources=len(columns), columns=asked)
+        wrong = np.argwhere(~(np.abs(part - table[np.ix_(rows, columns)]) <= _ROUNDING))
         if len(wrong):
-            row, place = wrong[0]
+            expected = "a type's utility to be the same whichever others are asked about"
+            expected = "utility(types, columns) to agree with utility(types)" if by_column else expected
             raise AssertionError(
-                "Expected utility(types, columns) to agree with utility(types), but for rounding; they differ for row "
-                f"{row} and column {columns[place]}: compute each utility from its own type and resource alone, in "
-                "float64."
-            )
-
-
-def _check_rows(domain: Domain, types: FloatArray, table: FloatArray) -> None:
-    """Compare subsets of the rows with the whole table: what one agent likes must not depend on who else is asked."""
-    for rows in _some_subsets(len(types)):
-        part = checked_table(domain, types[rows], "some types", resources=table.shape[1])
-        wrong = _differing(part, table[rows])
-        if len(wrong):
-            place, column = wrong[0]
-            raise AssertionError(
-                "Expected a type's utility to be the same whichever others are asked about, but for rounding; it "
-                f"differs for row {rows[place]} and column {column}: compute each utility from its own type and "
-                "resource alone, in float64."
+                f"Expected {expected}, but for rounding; it differs for row {rows[wrong[0][0]]} and column "
+                f"{columns[wrong[0][1]]}: compute each utility from its own type and resource alone, in float64."
             )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 from palmatch.atomic import make_folder, write_atomic
 from palmatch.cli import options, show
@@ -31,13 +31,6 @@ from palmatch.studies.day import (
     true_figures,
 )
 from palmatch.studies.tasks import write_rows
-
-_README: Final = (
-    "NOT TO BE PUBLISHED\n\n"
-    "This folder holds figures computed from the true places of the agents (welfare, loss, when an agent was truly\n"
-    "picked up), and the stored reports. The guarantee in ../summary.json does not cover any of it.\n"
-    "What may be published is in the folder above: day.parquet, agents.parquet, summary.json, day.png, day.svg.\n"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +170,7 @@ def private_folder(out: Path) -> Path:
     """Make the folder for what is not to be published, which no other user may enter, and say so in it."""
     private = make_folder(out / PRIVATE_FOLDER)
     private.chmod(0o700)
-    write_atomic(private / "README.txt", _README)
+    write_atomic(private / "README.txt", Path(__file__).with_name("do-not-publish.txt").read_text(encoding="utf-8"))
     return private
 
 

@@ -594,35 +594,25 @@ def transcripts(
     got = {tag: name for name, tag in outcome.holders.items()}
     number = {region: place for place, region in enumerate(sorted(agents))}
     for region in sorted(agents):
-        names = (name for name in listed[region] if name in outcome.holders)
-        tags = sorted({*agents[region], *(outcome.holders[name] for name in names)})
-        lines = [(tag, got.get(tag)) for tag in tags]
-        yield region, _transcript(method, joins, listed[region], lines, number, outcome)
-
-
-def _transcript(
-    method: str,
-    joins: Mapping[bytes, m.Join],
-    listed: Sequence[str],
-    lines: Sequence[tuple[bytes, str | None]],
-    regions: Mapping[str, int],
-    outcome: Outcome,
-) -> m.Transcript:
-    names = tuple(dict.fromkeys((*listed, *(name for _, name in lines if name is not None))))
-    place = {name: number for number, name in enumerate(names)}
-    own = [joins[tag] for tag, _ in lines]
-    reported = [outcome.reports.get(tag) for tag, _ in lines]
-    channels = sorted({found[0] for found in reported if found is not None})
-    number_of = {channel: number for number, channel in enumerate(channels)}
-    return m.Transcript(
-        method=method,
-        resources=names,
-        tags=b"".join(tag for tag, _ in lines),
-        region=pack("I", [regions[join.region] for join in own]),
-        epsilon_class=bytes(join.epsilon_class for join in own),
-        channels=tuple(channels),
-        channel=pack("i", [-1 if found is None else number_of[found[0]] for found in reported]),
-        reports=pack("i", [-1 if found is None else found[1] for found in reported]),
-        assigned=pack("i", [-1 if name is None else place[name] for _, name in lines]),
-        prices=pack("d", [outcome.prices.get(name, 0.0) for name in names]),
-    )
+        held = (name for name in listed[region] if name in outcome.holders)
+        tags = sorted({*agents[region], *(outcome.holders[name] for name in held)})
+        names = tuple(dict.fromkeys((*listed[region], *(got[tag] for tag in tags if tag in got))))
+        place, own = {name: index for index, name in enumerate(names)}, [joins[tag] for tag in tags]
+        reported = [outcome.reports.get(tag) for tag in tags]
+        channels = sorted({found[0] for found in reported if found is not None})
+        number_of = {channel: index for index, channel in enumerate(channels)}
+        yield (
+            region,
+            m.Transcript(
+                method=method,
+                resources=names,
+                tags=b"".join(tags),
+                region=pack("I", [number[join.region] for join in own]),
+                epsilon_class=bytes(join.epsilon_class for join in own),
+                channels=tuple(channels),
+                channel=pack("i", [-1 if found is None else number_of[found[0]] for found in reported]),
+                reports=pack("i", [-1 if found is None else found[1] for found in reported]),
+                assigned=pack("i", [place[got[tag]] if tag in got else -1 for tag in tags]),
+                prices=pack("d", [outcome.prices.get(name, 0.0) for name in names]),
+            ),
+        )

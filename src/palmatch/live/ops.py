@@ -15,9 +15,11 @@ import os
 import re
 import signal
 import sys
+import tomllib
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import IO, Any, Literal, TypeVar
 
 from palmatch.errors import InputError
@@ -103,22 +105,7 @@ def set_up(level: int = logging.INFO, stream: IO[str] | None = None) -> logging.
     return handler
 
 
-# By name: what it is, what it counts, and its labels.
-_NUMBERS = {
-    "palmatch_connections": ("Gauge", "Open connections by role.", ("role",)),
-    "palmatch_received_total": ("Counter", "Packets received by kind of message.", ("kind",)),
-    "palmatch_received_bytes_total": ("Counter", "Bytes of packets received.", ()),
-    "palmatch_delivered_total": ("Counter", "Packets delivered to subscribers.", ()),
-    "palmatch_delivered_bytes_total": ("Counter", "Bytes of packets delivered.", ()),
-    "palmatch_refused_total": ("Counter", "Refused requests by reason.", ("reason",)),
-    "palmatch_games_total": ("Counter", "Games whose result was published.", ()),
-    "palmatch_agents_total": ("Counter", "Agents that took part in a game.", ()),
-    "palmatch_agents_matched_total": ("Counter", "Agents that got a resource.", ()),
-    "palmatch_accepted_total": ("Counter", "Joins, reports, bids and claims that the board heard, by kind.", ("kind",)),
-    "palmatch_phase_seconds": ("Histogram", "When each phase of a game ended, after its opening.", ("phase",)),
-    "palmatch_tokens_total": ("Counter", "Tokens that the issuer gave.", ()),
-    "palmatch_arrivals_total": ("Counter", "Agents that a gateway was sent.", ()),
-}
+_NUMBERS = tomllib.loads(Path(__file__).with_name("metrics.toml").read_text(encoding="utf-8"))
 _BUCKETS = (0.5, 1, 2, 5, 10, 15, 20, 30, 45, 60, 120, 300, 600)
 
 
