@@ -15,7 +15,7 @@ from itertools import accumulate
 import numpy as np
 
 from palmatch.matching import Outcome, Trace
-from palmatch.palma.policy import Policy, mixed, on_grid
+from palmatch.palma.policy import Policy, mixture, to_fixed_point
 from palmatch.problem import FloatArray, IntArray
 from palmatch.regions.noise import PublicPlay, backoff_weights, selection_weights
 from palmatch.regions.tables import RegionView
@@ -122,7 +122,7 @@ def log_chances(region: RegionView, play: PublicPlay, policy: Policy, utilities:
     selection = selection_weights(rows, region.entries, region.offsets)
     backoff = backoff_weights(rows, region.entries, region.offsets, policy.gamma)
     return _cells(
-        mixed(policy.truth_selection, selection, play.selection), mixed(policy.truth_backoff, backoff, play.backoff)
+        mixture(policy.truth_selection, selection, play.selection), mixture(policy.truth_backoff, backoff, play.backoff)
     )
 
 
@@ -132,9 +132,9 @@ def noise_log_chances(play: PublicPlay, policy: Policy) -> FloatArray:
     With `Policy.spent_backoff` every agent gives way with that chance. What is then passed over, because it is held, is
     not known here: chances of looks are those of the draw, and off by a factor that is the same for all types.
     """
-    chance = on_grid(policy.spent_backoff)
+    chance = to_fixed_point(policy.spent_backoff)
     backoff = np.full_like(play.backoff, chance) if chance else play.backoff
-    return _cells(mixed(0.0, play.selection, play.selection), mixed(0.0, backoff, backoff))
+    return _cells(mixture(0.0, play.selection, play.selection), mixture(0.0, backoff, backoff))
 
 
 def log_likelihoods(actions: Actions, own: FloatArray, noise: FloatArray, budgets: IntArray) -> FloatArray:

@@ -15,7 +15,7 @@ from palmatch.device.agent import Agent, Attempt, Look, RegionTables, Rules
 from palmatch.methods import Settings, Workspace, accounts, budgets
 from palmatch.palma.accountant import ACCOUNTANTS, Account, privacy_filter
 from palmatch.palma.game import region_tables, rules_of
-from palmatch.palma.policy import Policy, on_grid
+from palmatch.palma.policy import Policy, to_fixed_point
 from palmatch.problem import Problem
 from palmatch.regions.noise import PublicPlay, backoff_weights, selection_weights
 from palmatch.regions.tables import RegionView
@@ -150,7 +150,7 @@ def accounted(here: Stage, row: np.ndarray, state: State | None, move: str) -> d
     spent, exhausted = (0, here.budget <= 0) if state is None else (state.spent, state.exhausted)
 
     def mixture(units: int, truth: float, own: int, noise: int) -> int:
-        coin = 0 if exhausted or spent + units > here.budget else on_grid(truth)
+        coin = 0 if exhausted or spent + units > here.budget else to_fixed_point(truth)
         return coin * int(own) + (GRID - coin) * int(noise)
 
     if move == "collided":

@@ -83,22 +83,26 @@ def test_the_guide_finds_the_entry_that_bisection_finds(weights, draw):
 
 
 def test_several_pieces_come_back_in_order():
-    assert threads.spread(lambda first, last: (first, last), 10, at_a_time=4, threads=2) == [(0, 4), (4, 8), (8, 10)]
+    assert threads.parallel_chunks(lambda first, last: (first, last), 10, at_a_time=4, threads=2) == [
+        (0, 4),
+        (4, 8),
+        (8, 10),
+    ]
 
 
 def test_an_error_on_a_thread_is_an_error():
     with pytest.raises(ZeroDivisionError):
-        threads.spread(lambda first, last: 1 // (first - 8), 10, at_a_time=1, threads=2)
+        threads.parallel_chunks(lambda first, last: 1 // (first - 8), 10, at_a_time=1, threads=2)
 
 
 @pytest.mark.parametrize("count", ["1", "2"])
 def test_both_are_done_and_the_first_says_what_went_wrong(monkeypatch, count):
     monkeypatch.setenv(threads.LIMIT, count)
-    assert threads.both(lambda: 1, lambda: "two") == (1, "two")
+    assert threads.run_concurrently(lambda: 1, lambda: "two") == (1, "two")
     with pytest.raises(ZeroDivisionError):
-        threads.both(lambda: 1 // 0, lambda: [][0])
+        threads.run_concurrently(lambda: 1 // 0, lambda: [][0])
     with pytest.raises(IndexError):
-        threads.both(lambda: 1, lambda: [][0])
+        threads.run_concurrently(lambda: 1, lambda: [][0])
 
 
 def test_a_wrong_number_of_threads_is_refused(monkeypatch):
@@ -129,7 +133,7 @@ def test_threads_that_are_busy_are_not_waited_for(monkeypatch):
     for own in began:
         own.wait()
     try:
-        assert threads.spread(lambda first, last: (first, last), 4, at_a_time=2) == [(0, 2), (2, 4)]
+        assert threads.parallel_chunks(lambda first, last: (first, last), 4, at_a_time=2) == [(0, 2), (2, 4)]
     finally:
         done.set()
     assert all(one.result() for one in busy)

@@ -26,7 +26,7 @@ from palmatch.domain import check_domain
 from palmatch.domain import checked_utility as checked_utility
 from palmatch.errors import InputError
 from palmatch.guarantee import Disclosure, Secret
-from palmatch.threads import both, spread
+from palmatch.threads import parallel_chunks, run_concurrently
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -422,7 +422,7 @@ class Problem:
                 some = slice(first, last)
                 gained[some] = domain.utility_of_pairs(self.truth[agents[some]], resources[some])
 
-            spread(fill, len(units))
+            parallel_chunks(fill, len(units))
             return gained
         # In blocks: the block's agents by the block's resources, of which only the diagonal is wanted.
         for block in np.array_split(np.arange(len(units)), max(1, len(units) // 64)):
@@ -571,7 +571,7 @@ def make_problem(
         raise InputError(f"The domain has {known} resources, but there are {len(resource_ids)} resource ids.")
     _refuse_duplicates(names, "agent")
     _refuse_duplicates(resource_ids, "resource")
-    (regions, region_index), order = both(lambda: _grouped(domain, types), lambda: _order_of(resource_ids))
+    (regions, region_index), order = run_concurrently(lambda: _grouped(domain, types), lambda: _order_of(resource_ids))
     return Problem(
         domain=domain,
         agent_ids=names,

@@ -19,7 +19,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from palmatch.threads import spread
+from palmatch.threads import parallel_chunks
 
 # What a draw is for; two draws of one agent in one step never share a purpose.
 SELECTION_COIN, SELECTION, BACKOFF_COIN, BACKOFF, RADIUS, ANGLE, REPORT, MADE_UP = 0, 1, 2, 3, 4, 5, 6, 7
@@ -192,7 +192,7 @@ def hashes(text: bytes, sizes: NDArray[np.int64]) -> NDArray[np.uint64]:
     """Return the hash of each name, given one after the other; every one of them has at most `BLOCK` bytes."""
     letters, ends = np.frombuffer(text + b"\0", dtype=np.uint8), np.cumsum(sizes)
     found = np.empty(len(sizes), dtype=np.uint64)
-    spread(lambda *some: _fill_hashes(some, letters, ends, found), len(sizes))
+    parallel_chunks(lambda *some: _fill_hashes(some, letters, ends, found), len(sizes))
     return found
 
 

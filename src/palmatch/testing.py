@@ -15,7 +15,7 @@ from palmatch.methods import METHODS, Method, Settings, Workspace
 from palmatch.methods.registry import PreparedMethod
 from palmatch.methods.rounds import palma_policy
 from palmatch.palma.accountant import Account, Accountant, accountant_named
-from palmatch.palma.policy import mixed
+from palmatch.palma.policy import mixture
 from palmatch.problem import FloatArray, IntArray, Problem
 from palmatch.regions.noise import backoff_weights, selection_weights
 
@@ -169,8 +169,8 @@ def check_accountant(accountant: str | Accountant, problem: Problem, *, epsilon:
         require(bool((np.diff(worth) >= 0).all()), f"Expected a larger budget to be worth no less in {where}.")
         if account.pure:
             tables = (region.utilities, region.entries, region.offsets)
-            picks = mixed(policy.truth_selection, selection_weights(*tables), play.selection)
-            leaves = mixed(policy.truth_backoff, backoff_weights(*tables, policy.gamma), play.backoff)
+            picks = mixture(policy.truth_selection, selection_weights(*tables), play.selection)
+            leaves = mixture(policy.truth_backoff, backoff_weights(*tables, policy.gamma), play.backoff)
             _check_pure(account, picks, leaves, np.repeat(np.arange(region.ranks), np.diff(region.offsets)), where)
 
 

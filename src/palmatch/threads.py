@@ -66,7 +66,7 @@ def wait_for_any(futures: Collection[Future[Any]]) -> tuple[set[Future[Any]], se
     return wait(futures, timeout=_GLANCE, return_when=FIRST_COMPLETED)
 
 
-def spread(
+def parallel_chunks(
     work: Callable[[int, int], Piece], total: int, *, at_a_time: int = 1 << 15, threads: int | None = None
 ) -> Sequence[Piece]:
     """Return `work(start, stop)` of all pieces of range(total), in order; a thread that is done takes the next one."""
@@ -89,10 +89,12 @@ def spread(
     return results  # type: ignore[return-value]  # every piece was done
 
 
-def both(one: Callable[[], Piece], other: Callable[[], Other], *, items: int = _FEWEST_BESIDE) -> tuple[Piece, Other]:
+def run_concurrently(
+    one: Callable[[], Piece], other: Callable[[], Other], *, items: int = _FEWEST_BESIDE
+) -> tuple[Piece, Other]:
     """Return what both functions return, found at the same time where there are threads; if both fail, `one` says why.
 
-    The other one has a thread of its own, so that either may `spread` its work. Where both pass over few `items`, that
+    The other one has a thread of its own, so that either may spread its work. Where both pass over few `items`, that
     thread would take longer to start than they do.
     """
     if items < _FEWEST_BESIDE or usual_threads() == 1:
@@ -102,7 +104,7 @@ def both(one: Callable[[], Piece], other: Callable[[], Other], *, items: int = _
         return one(), later.result()
 
 
-def taken(column: NDArray[Number], rows: NDArray[np.integer], *, threads: int) -> NDArray[Number]:
+def parallel_take(column: NDArray[Number], rows: NDArray[np.integer], *, threads: int) -> NDArray[Number]:
     """Return `column[rows]`, each piece of it by whichever thread is free; rows count from 0 on."""
     result, whole = np.empty(len(rows), dtype=column.dtype), np.ascontiguousarray(column)
 
@@ -110,7 +112,7 @@ def taken(column: NDArray[Number], rows: NDArray[np.integer], *, threads: int) -
         # With another mode than "raise", numpy writes into the result without a copy in between.
         np.take(whole, rows[start:stop], out=result[start:stop], mode="clip")
 
-    spread(take, len(rows), threads=threads)
+    parallel_chunks(take, len(rows), threads=threads)
     return result
 
 

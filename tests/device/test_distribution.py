@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from naive import linear, loss, mixture, weighted_at_random
 from palmatch.device.distribution import GRID, backoff_weight, expected_utility, fill_weights, pick
 from palmatch.errors import InputError
-from palmatch.palma.policy import Policy, mixed, noise_only, on_grid, published, unlimited
+from palmatch.palma import policy as policies
+from palmatch.palma.policy import Policy, noise_only, published, to_fixed_point, unlimited
 from palmatch.regions import noise as compiled
 
 # A busy machine is not a failure.
@@ -177,25 +178,25 @@ def test_tables_in_bulk_are_made_of_the_plain_chances() -> None:
     st.one_of(st.sampled_from([0.0, 1.0, 0.2, 1e-18]), st.floats(0, 1)), st.integers(1, GRID - 1), st.integers(1, GRID)
 )
 def test_the_mixture_is_that_of_the_coin_that_is_flipped(truth: float, own: int, noise: int) -> None:
-    exact = mixture(Fraction(on_grid(truth), GRID), Fraction(own, GRID), Fraction(noise, GRID))
-    found = Fraction(float(mixed(truth, np.array([own]), np.array([noise]))[0]))
+    exact = mixture(Fraction(to_fixed_point(truth), GRID), Fraction(own, GRID), Fraction(noise, GRID))
+    found = Fraction(float(policies.mixture(truth, np.array([own]), np.array([noise]))[0]))
     assert abs(found - exact) <= exact * Fraction(1, 10**15)
 
 
 def test_a_mixture_with_a_sure_coin_is_exact() -> None:
     own, noise = np.array([1, 12345, GRID - 1]), np.array([GRID - 1, 7, 1])
-    assert (mixed(1.0, own, noise) == own / GRID).all()
-    assert (mixed(0.0, own, noise) == noise / GRID).all()
+    assert (policies.mixture(1.0, own, noise) == own / GRID).all()
+    assert (policies.mixture(0.0, own, noise) == noise / GRID).all()
 
 
 def test_mixtures_of_rows_are_broadcast() -> None:
     own, noise = np.array([[1, 2], [3, 4]]), np.array([5, 6])
-    assert mixed(0.5, own, noise) == pytest.approx((own + noise) / 2 / GRID, rel=1e-15)
+    assert policies.mixture(0.5, own, noise) == pytest.approx((own + noise) / 2 / GRID, rel=1e-15)
 
 
 @pytest.mark.parametrize(("probability", "expected"), [(0.0, 0), (1.0, GRID), (0.5, GRID // 2)])
 def test_probabilities_land_on_the_grid(probability: float, expected: int) -> None:
-    assert on_grid(probability) == expected
+    assert to_fixed_point(probability) == expected
 
 
 def test_the_numbers_of_the_paper_are_the_default() -> None:

@@ -31,7 +31,7 @@ from palmatch.device.state import Owner
 from palmatch.errors import Refused
 from palmatch.palma.accountant import ACCOUNTANTS, PrivacyFilter, privacy_filter, rounded_down
 from palmatch.palma.game import rules_of, simulate
-from palmatch.palma.policy import SPENT_BACKOFF, Policy, on_grid, published
+from palmatch.palma.policy import SPENT_BACKOFF, Policy, published, to_fixed_point
 from palmatch.regions.noise import PublicPlay, public_tables
 from palmatch.regions.own import own_tables
 from palmatch.regions.tables import RegionView, region_tables
@@ -66,10 +66,10 @@ def table_of(region: RegionView, play: PublicPlay, policy: Policy, epsilon: floa
         entries=tuple(region.entries.tolist()),
         selection=tuple(play.selection.tolist()),
         backoff=tuple(play.backoff.tolist()),
-        truth_selection=on_grid(policy.truth_selection),
-        truth_backoff=on_grid(policy.truth_backoff),
+        truth_selection=to_fixed_point(policy.truth_selection),
+        truth_backoff=to_fixed_point(policy.truth_backoff),
         gamma=policy.gamma,
-        spent_backoff=on_grid(policy.spent_backoff),
+        spent_backoff=to_fixed_point(policy.spent_backoff),
         selection_units=tuple(prices[0]),
         backoff_units=tuple(prices[1]),
     )

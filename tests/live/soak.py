@@ -41,7 +41,7 @@ from palmatch.live.mosquitto import Mosquitto
 from palmatch.live.records import holders
 from palmatch.live.resource import Arrival, Gateway
 from palmatch.live.rules import opening_of
-from palmatch.live.session import Device, Wish
+from palmatch.live.session import Device, MatchRequest
 from palmatch.live.topics import Topic
 from palmatch.live.transport import Transport, connect
 from palmatch.studies.live_devices import Faults, Faulty
@@ -286,7 +286,7 @@ class Soak:
         kind = Dying if number in self.dying else Ledger
         try:
             with kind(own / "ledger", agent=str(number), lifetime=LIFETIME) as ledger:
-                wish = Wish("ride", tuple(self.at[number].tolist()), EPSILON)
+                wish = MatchRequest("ride", tuple(self.at[number].tolist()), EPSILON)
                 played, _ = await Device(TRUST, own, ledger, ask).play(transport, self.game, wish)
                 self.got[number] = played.resource, played.answer == "Accepted"
         except Died:

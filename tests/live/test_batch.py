@@ -27,7 +27,7 @@ from palmatch.live.journal import Journal
 from palmatch.live.listing import PublicSetup
 from palmatch.live.resource import Arrival, Gateway
 from palmatch.live.rules import method_of, opening_of
-from palmatch.live.session import DeviceSession, Played
+from palmatch.live.session import DeviceSession, GameResult
 from palmatch.live.simulation import Simulation, draw_of, signer_of
 from palmatch.live.tokens import identity
 from palmatch.live.topics import Topic
@@ -75,7 +75,7 @@ def issuer() -> rsa.RSAPrivateKey:
 
 async def device(
     join: Join, folder: Path, issuer: rsa.RSAPrivateKey, town: Town, number: int, protocol: Any
-) -> tuple[Played, int, Any]:
+) -> tuple[GameResult, int, Any]:
     async def obtain(blinded: bytes) -> bytes:
         return tokens.blind_sign(issuer, blinded)
 
@@ -95,7 +95,7 @@ async def device(
 
 def played(
     bus: Bus, folder: Path, issuer: rsa.RSAPrivateKey, town: Town, protocol: Any
-) -> tuple[m.Result, list[tuple[Played, int, Any]], list[Arrival]]:
+) -> tuple[m.Result, list[tuple[GameResult, int, Any]], list[Arrival]]:
     """Play a simulated game; return its result, what came of it for each device, and who arrived where."""
     arrivals: list[Arrival] = []
     found: list[Any] = []

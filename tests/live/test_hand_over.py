@@ -18,7 +18,7 @@ from palmatch.device.state import BidMachine, ReportMachine
 from palmatch.live.board import Board
 from palmatch.live.journal import Journal
 from palmatch.live.keys import Opener
-from palmatch.live.session import Played
+from palmatch.live.session import GameResult
 from palmatch.live.transport.exchange import Seen
 from palmatch.live.trust import certificates_of, certify, load_gateway, write_keys
 
@@ -27,9 +27,9 @@ DAY = 24 * 3600 * 1000
 
 def game(
     folder: Path, issuer: rsa.RSAPrivateKey, resources: Resources, mine: m.HandOver, protocol: str, seen: list[Seen]
-) -> list[Played]:
+) -> list[GameResult]:
     """What three devices say that they played."""
-    played: list[Played] = []
+    played: list[GameResult] = []
 
     async def main(join: Join) -> None:
         await resources.serve(join)

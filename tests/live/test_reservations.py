@@ -22,7 +22,7 @@ from palmatch.live.journal import Held, Journal
 from palmatch.live.keys import Signer
 from palmatch.live.resource import Gateway
 from palmatch.live.service import Reservations, Schedule, run_board
-from palmatch.live.session import Device, Wish
+from palmatch.live.session import Device, MatchRequest
 from palmatch.live.topics import Topic
 from palmatch.studies.live_devices import Faults, Faulty
 
@@ -73,7 +73,7 @@ def play_one_game(
             own.mkdir()
             ledger = Ledger(own / "ledger", agent=str(number), lifetime=units_of(2.0))
             transport = await join() if number >= dying else Dead(await join(), Faults(), Random(0))
-            devices.append((Device(TRUST, own, ledger, ask, clock=clock), transport, Wish("ride", at, 1.0)))
+            devices.append((Device(TRUST, own, ledger, ask, clock=clock), transport, MatchRequest("ride", at, 1.0)))
         playing = [asyncio.create_task(device.play(transport, "game-1", wish)) for device, transport, wish in devices]
         journal = Journal(folder / "board.db")
         cars = Points("", FLEET[:2], CARS[:, 0], CARS[:, 1], None, None, ())
@@ -114,7 +114,7 @@ def test_a_no_show_frees_the_resource_after_a_shorter_time(
 
 
 def test_an_agent_can_cancel_its_own_match_and_no_other(memory_folder: Path, issuer: rsa.RSAPrivateKey) -> None:
-    async def then(holds: Reservations, devices: list[tuple[Device, object, Wish]]) -> None:
+    async def then(holds: Reservations, devices: list[tuple[Device, object, MatchRequest]]) -> None:
         (first, transport, _), (second, _, _) = devices
         own = await first.identify(transport, "game-1")  # type: ignore[arg-type]
         other = await second.identify(transport, "game-1")  # type: ignore[arg-type]
@@ -135,7 +135,7 @@ def test_an_agent_can_cancel_its_own_match_and_no_other(memory_folder: Path, iss
 
 
 def test_a_board_that_starts_again_offers_nothing_that_is_held(memory_folder: Path, issuer: rsa.RSAPrivateKey) -> None:
-    async def then(holds: Reservations, devices: list[tuple[Device, object, Wish]]) -> None:
+    async def then(holds: Reservations, devices: list[tuple[Device, object, MatchRequest]]) -> None:
         journal = holds._journal
         assert journal is not None
         again = Reservations(holds.transport, TRUST, hold=900, grace=100, clock=clock)

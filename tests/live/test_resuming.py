@@ -30,7 +30,7 @@ from palmatch.live.journal import Journal
 from palmatch.live.mosquitto import Mosquitto
 from palmatch.live.resource import Arrival, Gateway
 from palmatch.live.service import Schedule, run_board
-from palmatch.live.session import Device, Wish
+from palmatch.live.session import Device, MatchRequest
 from palmatch.live.topics import Topic
 from palmatch.live.transport import Access
 from running import run
@@ -208,7 +208,7 @@ def test_a_device_whose_result_is_lost_goes_on_to_a_newer_game(
                 device = Device(TRUST, own, ledger, ask, clock=clock)
                 while True:
                     seen.append(await device.next_game(transport, 600, seen))
-                    played, _ = await device.play(transport, seen[-1], Wish("ride", PLACES[number], 4.0))
+                    played, _ = await device.play(transport, seen[-1], MatchRequest("ride", PLACES[number], 4.0))
                     cut_off.append(played.cut_off)
                     if played.resource is not None:
                         return ledger.spent(), cut_off, played.resource

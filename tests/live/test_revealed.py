@@ -9,7 +9,7 @@ from palmatch.device.grid import locate
 from palmatch.device.ledger import units_of
 from palmatch.device.state import Owner, ReportMachine
 from palmatch.guarantee import SENTENCES
-from palmatch.live.session import Played, revealed
+from palmatch.live.session import GameResult, revealed
 from palmatch.studies.live_game import on_the_wire
 from palmatch.web.games import MemoryStore
 
@@ -22,15 +22,15 @@ def machine() -> ReportMachine:
 def test_a_device_that_left_has_shown_its_region_to_the_broker_and_its_name_to_the_issuer() -> None:
     leaving = machine()
     leaving.left = True
-    said = revealed(leaving, GRID.edge, Played("g"), charged=False)
+    said = revealed(leaving, GRID.edge, GameResult("g"), charged=False)
     assert "issuer" in said
     assert leaving.owner.place.region in said
 
 
 @pytest.mark.parametrize("charged", [False, True])
 def test_the_resource_that_serves_a_device_is_said_to_have_its_position_or_its_code(charged: bool) -> None:
-    assert "position" not in revealed(machine(), GRID.edge, Played("g"), charged=charged)
-    with_position, with_code = Played("g", "v1"), Played("g", "v1", code="ABCD-EFGH")
+    assert "position" not in revealed(machine(), GRID.edge, GameResult("g"), charged=charged)
+    with_position, with_code = GameResult("g", "v1"), GameResult("g", "v1", code="ABCD-EFGH")
     assert revealed(machine(), GRID.edge, with_position, charged=charged).endswith("To v1 alone: its position.")
     told = "To v1 alone: a reservation code, not its position."
     assert revealed(machine(), GRID.edge, with_code, charged=charged).endswith(told)

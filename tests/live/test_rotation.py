@@ -25,7 +25,7 @@ from palmatch.live.journal import Journal
 from palmatch.live.keys import Signer, load_secret
 from palmatch.live.resource import Arrival, Gateway
 from palmatch.live.service import Schedule, run_board
-from palmatch.live.session import Device, Wish
+from palmatch.live.session import Device, MatchRequest
 from palmatch.live.topics import Topic
 from palmatch.live.trust import (
     Trust,
@@ -105,7 +105,7 @@ def test_board_and_issuer_get_new_keys_between_games_and_no_device_is_started_ag
                 device = Device(TrustFile(copies[number], get), own, ledger, ask, clock=clock)
                 while len(seen) < 3:
                     seen.append(await device.next_game(transport, 3000, seen))
-                    played, _ = await device.play(transport, seen[-1], Wish(seen[-1], AT[number], 4.0))
+                    played, _ = await device.play(transport, seen[-1], MatchRequest(seen[-1], AT[number], 4.0))
                     assert (played.answer, played.cut_off) == ("Accepted", False)
                 return len(seen)
 

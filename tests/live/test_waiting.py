@@ -22,7 +22,7 @@ from palmatch.live.board import Board
 from palmatch.live.journal import Journal
 from palmatch.live.resource import Arrival, Gateway
 from palmatch.live.service import Schedule, run_board
-from palmatch.live.session import Device, Wish
+from palmatch.live.session import Device, MatchRequest
 from palmatch.live.topics import Topic
 
 AT = [(40.7012, -73.9991), (40.7031, -73.9975), (40.7055, -73.9962), (40.7021, -73.9915)]
@@ -88,7 +88,7 @@ def test_an_agent_that_waits_pays_once_and_is_matched_by_its_stored_report(
                 while not any(got) and len(seen) < 3:
                     game = await device.next_game(transport, 600, seen)
                     seen.append(game)
-                    played, _ = await device.play(transport, game, Wish("ride", AT[number], 4.0))
+                    played, _ = await device.play(transport, game, MatchRequest("ride", AT[number], 4.0))
                     got.append(played.resource)
                     # The one-time key of a game that came to nothing is gone; the other is there to cancel with.
                     kept = [f"{game}.identity"] if played.resource else []
@@ -145,7 +145,7 @@ def test_a_clock_that_is_set_in_the_middle_of_a_game_changes_nothing_in_it(
         began = clock()
         with Ledger(memory_folder / "ledger", agent="ada", lifetime=units_of(8.0)) as ledger:
             device = Device(TRUST, memory_folder, ledger, ask, clock=set_clock)
-            game = asyncio.create_task(device.play(await join(), "game-1", Wish("ride", AT[0], 4.0)))
+            game = asyncio.create_task(device.play(await join(), "game-1", MatchRequest("ride", AT[0], 4.0)))
             await asyncio.sleep(3)
             off = jump
             played, _ = await game

@@ -28,7 +28,7 @@ from palmatch.device.ledger import Ledger, units_of
 from palmatch.errors import TransportError
 from palmatch.live.keys import Signer, load_secret
 from palmatch.live.ops import allow_files
-from palmatch.live.session import Device, Played, Wish, issuer_at
+from palmatch.live.session import Device, GameResult, MatchRequest, issuer_at
 from palmatch.live.transport import Transport, authority, connect
 from palmatch.live.trust import TrustFile
 from running import run
@@ -78,7 +78,7 @@ class Site:
         self.commands = {"board": f"{board} {own}", **extra}
         self.commands["gateway"] = f"resource keys/gateway.json --trust keys/trust.json {gateway} --json"
         self.parties: dict[str, Any] = {}
-        self.results: dict[str, dict[int, Played]] = defaultdict(dict)
+        self.results: dict[str, dict[int, GameResult]] = defaultdict(dict)
         self.matched: dict[str, int] = {}
         self.memory: dict[str, list[float]] = defaultdict(list)
         self.ended = asyncio.Event()
@@ -153,7 +153,7 @@ class Site:
             while not self.ended.is_set():
                 name = await device.next_game(transport, LONGEST, seen)
                 seen.append(name)
-                wish = Wish(f"ride {len(seen)}", tuple(self.places[number].tolist()), EPSILON)
+                wish = MatchRequest(f"ride {len(seen)}", tuple(self.places[number].tolist()), EPSILON)
                 async with asyncio.timeout(LONGEST):
                     self.results[name][number], _ = await device.play(transport, name, wish)
                 assert ledger.spent() <= units_of(EPSILON) * len(seen)

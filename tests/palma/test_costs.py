@@ -24,7 +24,7 @@ from palmatch.palma.costs import (
     power,
     raise_row,
 )
-from palmatch.palma.policy import Policy, mixed, on_grid, published
+from palmatch.palma.policy import Policy, mixture, published, to_fixed_point
 from palmatch.regions.noise import backoff_weights, selection_weights
 from palmatch.regions.own import own_tables
 
@@ -44,7 +44,7 @@ def exact_cost(first, second, order):
 
 def exact_chances(truth, own, noise):
     """Chances as they are drawn, from integers: the coin of ζ and then a weight over GRID."""
-    coin = on_grid(truth)
+    coin = to_fixed_point(truth)
     fractions = [Fraction(coin * o + (GRID - coin) * n, GRID**2) for o, n in zip(own, noise, strict=True)]
     return [mpmath.mpf(f.numerator) / f.denominator for f in fractions]
 
@@ -61,7 +61,7 @@ def log_cost(first, second, order):
 
 def sides(truth, own, noise):
     """The chances of backing off and of staying, both from the integers."""
-    return np.stack([mixed(truth, own, noise), mixed(truth, GRID - own, GRID - noise)], axis=-1)
+    return np.stack([mixture(truth, own, noise), mixture(truth, GRID - own, GRID - noise)], axis=-1)
 
 
 def pairwise_costs(region, play, policy, own, order):
@@ -75,7 +75,7 @@ def pairwise_costs(region, play, policy, own, order):
         return np.maximum(costs, 0.0)
 
     selection = [
-        worst(*(mixed(policy.truth_selection, part[:, a:b], play.selection[a:b]) for part in (mine, others)))
+        worst(*(mixture(policy.truth_selection, part[:, a:b], play.selection[a:b]) for part in (mine, others)))
         for a, b in pairwise(region.offsets.tolist())
     ]
     backoff = [

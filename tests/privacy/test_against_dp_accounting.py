@@ -13,7 +13,7 @@ import palmatch as pm
 from palmatch.methods import Workspace
 from palmatch.palma.accountant import ORDERS, rdp_budget
 from palmatch.palma.costs import action_costs
-from palmatch.palma.policy import Policy, mixed
+from palmatch.palma.policy import Policy, mixture
 from palmatch.regions.noise import selection_weights
 
 dp_accounting = pytest.importorskip("dp_accounting", reason="the oracle is dp-accounting, of the extra dev")
@@ -28,7 +28,7 @@ def randomised_response(buckets, truth):
     workspace = Workspace(pm.table.problem(types[:1], ["here"], {"here": types}, interest=1))
     region, play = workspace.regions[0], workspace.plays(policy)[0]
     own = selection_weights(region.utilities, region.entries, region.offsets)
-    return region, play, policy, float(mixed(truth, own, play.selection)[0, 1])
+    return region, play, policy, float(mixture(truth, own, play.selection)[0, 1])
 
 
 @pytest.mark.parametrize("buckets", [2, 3, 8])

@@ -44,7 +44,7 @@ from palmatch.palma.accountant import ACCOUNTANTS
 from palmatch.problem import Capacities, Limit, Problem, Requirements, given_or, unit_capacities
 from palmatch.report.words import counted
 from palmatch.studies.archive import digest, scores_digest
-from palmatch.threads import both
+from palmatch.threads import run_concurrently
 
 # Accountants whose guarantee holds, as choices of an option.
 Accountants = StrEnum("Accountants", list(ACCOUNTANTS))  # type: ignore[misc]  # known when it is run
@@ -568,7 +568,7 @@ def _mobility(request: _Request) -> Inputs:
         batch = city.batch(8.0, seed=request.seed)
         places: Any = batch.requests, batch.vehicles
     else:
-        places = both(
+        places = run_concurrently(
             lambda: read_points(request.agents, role="agents"), lambda: read_points(request.resources, role="resources")
         )
     chosen = request.chosen

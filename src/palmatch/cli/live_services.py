@@ -45,7 +45,7 @@ from palmatch.live.ops import PrometheusMetrics, allow_files, set_up
 from palmatch.live.resource import Arrival, Gateway
 from palmatch.live.rules import method_of
 from palmatch.live.service import Reservations, Schedule, run_board
-from palmatch.live.session import Device, NoGame, Played, Wish, issuer_at, revealed
+from palmatch.live.session import Device, GameResult, MatchRequest, NoGame, issuer_at, revealed
 from palmatch.live.topics import game_name
 from palmatch.live.transport import Access, Credentials, Hub, Transport, Unreachable, authority, connect
 from palmatch.live.transport.hub import HttpServer, is_loopback, monitor
@@ -429,7 +429,7 @@ async def serve_device(position: tuple[float, float], chosen: DeviceOptions, whe
 
 async def _take_part(voice: Voice, position: tuple[float, float], chosen: DeviceOptions, where: Network) -> bool:
     """Return whether the device was matched, or has given back what it had."""
-    wish = Wish(chosen.request, position, chosen.epsilon, "leave" if chosen.leave else "zero")
+    wish = MatchRequest(chosen.request, position, chosen.epsilon, "leave" if chosen.leave else "zero")
     patience, path = seconds_of(chosen.patience, "--patience"), chosen.ledger
     trusted = TrustFile(chosen.trust, partial(fetch_over_tls, tls=_tls(where)))
     signer = Signer(load_secret(chosen.member))
@@ -488,7 +488,7 @@ async def _take_part(voice: Voice, position: tuple[float, float], chosen: Device
         await transport.close()
 
 
-def _got(played: Played) -> str:
+def _got(played: GameResult) -> str:
     if played.cut_off:
         return "its result did not reach this device; going on to a newer game."
     if played.resource is None:

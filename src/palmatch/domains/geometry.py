@@ -20,7 +20,7 @@ import numpy as np
 
 from palmatch.device import grid
 from palmatch.problem import FloatArray, IntArray
-from palmatch.threads import spread
+from palmatch.threads import parallel_chunks
 
 # Utilities are positive by contract; this is what is left of them beyond 690 alpha.
 SMALLEST_UTILITY = 1e-300
@@ -150,7 +150,7 @@ def spots_of(
         places = (latitude[some], longitude[some], squares[some], edges[some])
         _fill_spots(places, spacing, origin[0], origin[1], found[some])
 
-    spread(fill, len(found))
+    parallel_chunks(fill, len(found))
     return found
 
 
@@ -267,7 +267,7 @@ class Surroundings:
         weights = np.empty((len(corners), len(offsets)))
         cells = (self.corner, self.size, self.columns, self.rows, self.cell_start, self.by_cell)
         grid = (offsets, axis, width)
-        spread(
+        parallel_chunks(
             lambda *some: fill_sums(some, corners, self.places, self.reach, cells, grid, weights),
             len(corners),
             at_a_time=64,

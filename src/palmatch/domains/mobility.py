@@ -56,7 +56,7 @@ from palmatch.domains.zones import Partition as Zoning
 from palmatch.domains.zones import Roads, ZonedCity, by_road, in_zones
 from palmatch.errors import InputError
 from palmatch.problem import FloatArray, IntArray, Problem, Region, for_all_agents, given_or, make_problem
-from palmatch.threads import both, spread
+from palmatch.threads import parallel_chunks, run_concurrently
 
 LATITUDE = "a latitude in degrees between -90 and 90"
 LONGITUDE = "a longitude in degrees between -180 and 180"
@@ -432,7 +432,7 @@ def problem(
         squares = squares_of(agent_points.latitude, agent_points.longitude, edges, origin)
         return squares, spots_of(agent_points.latitude, agent_points.longitude, squares, edges, float(spacing), origin)
 
-    (latitude, longitude, places, parked), (squares, spots) = both(projected, in_squares)
+    (latitude, longitude, places, parked), (squares, spots) = run_concurrently(projected, in_squares)
     known = parked if likely is None else metres_of(as_points(likely, "likely", "resources"), latitude, longitude)
     source = "" if likely is None else likely.source if isinstance(likely, Points) else "the given likely places"
     city = City(parked, float(alpha), float(spacing), latitude, longitude, origin, PublicPlaces(known), source, reports)
@@ -588,7 +588,7 @@ def metres_of(points: Points, latitude: float, longitude: float) -> FloatArray:
         east, north = projection(points.longitude[first:last], points.latitude[first:last])
         places[first:last, 0], places[first:last, 1] = east, north
 
-    spread(project, len(places))
+    parallel_chunks(project, len(places))
     # Up to here from the centre, distances on the flat map are true to 0.5 %. In this form NaN counts as far as well.
     far = np.flatnonzero(~(places[:, 0] ** 2 + places[:, 1] ** 2 <= 1e6**2))
     if len(far):

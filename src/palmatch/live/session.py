@@ -161,7 +161,7 @@ def note_nothing(_event: str, _text: str, _figures: Mapping[str, object]) -> Non
 
 
 @dataclass(slots=True)
-class Played:
+class GameResult:
     """What came of a game for one device, and what it sent."""
 
     game: str
@@ -210,7 +210,7 @@ class DeviceSession:
         self.position, self._clock, self._noted = position, clock, noted
         self._hand_over_mode = hand_over
         self.tag = identity.tag(game)
-        self.played = Played(game)
+        self.played = GameResult(game)
         self._roster: Envelope
         self._sending: set[asyncio.Task[None]] = set()
         self._came: asyncio.Queue[bytes] = asyncio.Queue(_MOST_BULLETINS)
@@ -222,7 +222,7 @@ class DeviceSession:
         series, number = number_of(game)
         self._next = Topic(game_name(series, number + 1), "open")
 
-    async def play(self) -> Played:
+    async def play(self) -> GameResult:
         """Play until there is a result for this device; raise Refused or ProtocolError where it must not go on."""
         try:
             # The next game, too: a subscription after the decision would show how long that took.
@@ -550,7 +550,7 @@ class NoGame(TransportError):
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class MatchRequest:
     """What a device plays for.
 
     Attributes
@@ -622,8 +622,8 @@ class Device:
         return await identity(self.folder, key, game, obtain, signer=signer)
 
     async def play(
-        self, transport: Transport, game: str, wish: Wish, own: Identity | None = None
-    ) -> tuple[Played, Machine]:
+        self, transport: Transport, game: str, wish: MatchRequest, own: Identity | None = None
+    ) -> tuple[GameResult, Machine]:
         """Play one game to its end, with the identity that this device has in it or gets for it."""
         trust = self.check_trust()
         taking_part = own or await self.identify(transport, game)
@@ -665,7 +665,7 @@ class Device:
         forget_older(self.folder, time.time() - DAY)
         return played, machine
 
-    async def resumed(self, transport: Transport, wish: Wish) -> tuple[Wish, str | None]:
+    async def resumed(self, transport: Transport, wish: MatchRequest) -> tuple[MatchRequest, str | None]:
         """Return a wish under the name of its request, and the game that a program which died has left it in.
 
         What was paid for a place and an ε is gone on with; whatever differs is another request.
@@ -685,7 +685,7 @@ class Device:
             await retained.close()
         return wish, game
 
-    def keep_open(self, wish: Wish, game: str) -> None:
+    def keep_open(self, wish: MatchRequest, game: str) -> None:
         """Write down what is played for, before anything is paid: a program that is started again goes on with it."""
         self.ledger.keep({_OPEN: json.dumps([wish.request, game, *self._facts(wish)])})
 
@@ -693,7 +693,7 @@ class Device:
         """Write down that no request is open."""
         self.ledger.keep({_OPEN: ""})
 
-    def _facts(self, wish: Wish) -> list[str | int | float]:
+    def _facts(self, wish: MatchRequest) -> list[str | int | float]:
         place = locate(self.trusted.latest().partition, *wish.position)
         return [place.region, place.spot, wish.epsilon]
 
@@ -808,7 +808,7 @@ def issuer_at(
     return ask
 
 
-def revealed(machine: Machine, edge: float, played: Played, *, charged: bool) -> str:
+def revealed(machine: Machine, edge: float, played: GameResult, *, charged: bool) -> str:
     """Return one sentence about what a device has revealed in a game."""
     square = f"its region {machine.owner.place.region}, a square of {edge:g} m"
     region = f"that it takes part, and {square}"

@@ -36,7 +36,7 @@ from palmatch.matching import Outcome, TraceParts
 from palmatch.problem import Capacities, FloatArray, IntArray, unit_capacities
 from palmatch.regions.csr import SmallArray, inverse, offsets_from_sizes, stable_order
 from palmatch.streams import SELECTION, Keys, compiled_mix, counter, draws
-from palmatch.threads import spread, taken, usual_threads
+from palmatch.threads import parallel_chunks, parallel_take, usual_threads
 
 # From so many sets of bidders on several threads compute their bids, so many at a time.
 _MANY_SETS, _SETS_AT_A_TIME = 4096, 512
@@ -296,7 +296,10 @@ def _open(
 ) -> _State:
     """Return an auction without a bid, of agents in the order `agent_at`, and of resources `rows`."""
     threads = usual_threads()
-    list_of, streams = taken(lists.list_of, agent_at, threads=threads), taken(stream_keys, agent_at, threads=threads)
+    list_of, streams = (
+        parallel_take(lists.list_of, agent_at, threads=threads),
+        parallel_take(stream_keys, agent_at, threads=threads),
+    )
     holdings, short = make_holdings(limits, streams, rows), _shortlists(lists, limits)
     return _State(
         numbered,
@@ -394,7 +397,7 @@ def _bid_until(until: int, rounds: int, state: _State, step: float) -> int:
     several = threads > 1 and len(state.bidders.sets) <= len(state.short.lists)
     while several and rounds < until and counts[_ACTIVE] >= _MANY_SETS:
         rounds += 1
-        spread(
+        parallel_chunks(
             lambda *span, now=rounds: compute_bids(span, state, step, now),
             int(counts[_ACTIVE]),
             at_a_time=_SETS_AT_A_TIME,

@@ -32,7 +32,7 @@ from palmatch.mechanisms.channel import (
 from palmatch.problem import FloatArray, IntArray
 from palmatch.regions.csr import offsets_from_sizes
 from palmatch.regions.tables import RegionView, Weights, region_utilities
-from palmatch.threads import spread
+from palmatch.threads import parallel_chunks
 
 # Regions that one thread does at a time.
 _AT_A_TIME = 64
@@ -102,7 +102,7 @@ def rr_channels(
     )
     given, jobs = Weights(numbers, np.concatenate(weights), type_start), _Jobs(wanted, kind, shares)
     source = tables.utility_source
-    spread(lambda *span: fill_responses(span, source, given, jobs, out), len(regions), at_a_time=_AT_A_TIME)
+    parallel_chunks(lambda *span: fill_responses(span, source, given, jobs, out), len(regions), at_a_time=_AT_A_TIME)
 
     def channel(place: int, _next: int) -> Channel:
         told, first, begin, size = int(out.reports[place]), type_start[place], start[place], int(sizes[place])
@@ -112,7 +112,7 @@ def rr_channels(
         return Channel(out.cells[first : first + types[place]], whole[int(kind[place]), told], values)
 
     many = (types > MAX_CLUSTERED).any()
-    return list(spread(channel, len(regions), at_a_time=1, threads=None if many else 1))
+    return list(parallel_chunks(channel, len(regions), at_a_time=1, threads=None if many else 1))
 
 
 def _chances(epsilons: list[float], most: list[int]) -> tuple[dict[tuple[int, int], IntArray], FloatArray]:

@@ -33,7 +33,7 @@ from palmatch.regions.csr import members_of, offsets_from_sizes
 from palmatch.regions.own import nearest_types
 from palmatch.regions.tables import RegionTables, RegionView, mean_utilities, sparse_tables
 from palmatch.streams import MADE_UP, REPORT, Keys, Randomness, draws, streams
-from palmatch.threads import both
+from palmatch.threads import run_concurrently
 
 # What a bid adds: the matching is within this much an agent of the best one on the reports. After `PATIENCE` rounds
 # what is sold is sold.
@@ -138,7 +138,9 @@ def reporting(workspace: Workspace, settings: Settings, *, listed: bool = False)
 def plan_reports(workspace: Workspace, settings: Settings, budget: FloatArray, *, listed: bool) -> ReportPlan:
     """Return every agent's way to report, without its cell: all of it public."""
     problem = workspace.problem
-    (regions, priors), keys = both(lambda: regions_and_priors(workspace, listed=listed), lambda: workspace.keys)
+    (regions, priors), keys = run_concurrently(
+        lambda: regions_and_priors(workspace, listed=listed), lambda: workspace.keys
+    )
     opening = reserve_prices(problem, regions, priors, keys)
     populations, channel_of = populations_of(problem, regions, priors, budget)
     # What a partner is worth depends on both types, which the limit's program does not know, and it gives a report to
@@ -376,7 +378,7 @@ def regions_and_priors(workspace: Workspace, *, listed: bool = False) -> tuple[R
         regions = sparse_tables(problem, lister)
         return regions, priors_of(problem, regions)
     if isinstance(domain := problem.domain, HasPrior):
-        regions, weights = both(lambda: workspace.regions, lambda: domain.priors(problem.regions))
+        regions, weights = run_concurrently(lambda: workspace.regions, lambda: domain.priors(problem.regions))
         return regions, normalised_priors(regions, weights)
     return workspace.regions, priors_of(problem, workspace.regions)
 

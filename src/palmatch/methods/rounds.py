@@ -34,7 +34,7 @@ from palmatch.regions.csr import members_of
 from palmatch.regions.noise import PublicTables
 from palmatch.regions.own import Own
 from palmatch.streams import Randomness
-from palmatch.threads import both, spread
+from palmatch.threads import parallel_chunks, run_concurrently
 
 # Regions after which progress is told.
 _REGIONS_AT_ONCE = 512
@@ -132,7 +132,7 @@ def prepare_game(
     """Put a game together; with `snapped` agents act as the nearest possible type of their region."""
     public = workspace.tables(policy)
     # Where agents stand, and their keys, are found while threads share the accounts; keys are kept for the game.
-    allowance, (own, _) = both(
+    allowance, (own, _) = run_concurrently(
         lambda: accounting(workspace, policy, public), lambda: (workspace.acting(snapped=snapped), workspace.keys)
     )
     return PreparedGame(public, own, policy, rules_of(policy), allowance)
@@ -222,7 +222,7 @@ def _for_each_region(workspace: Workspace, work: Callable[[int], Result]) -> lis
     count, progress = len(workspace.problem.regions), workspace.progress("costs")
     for first in range(0, count, _REGIONS_AT_ONCE):
         last = min(first + _REGIONS_AT_ONCE, count)
-        found += spread(lambda at, _, first=first: work(first + at), last - first, at_a_time=1)  # type: ignore[misc]
+        found += parallel_chunks(lambda at, _, first=first: work(first + at), last - first, at_a_time=1)  # type: ignore[misc]
         if progress is not None:
             progress(last, count)
     return found

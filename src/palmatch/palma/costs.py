@@ -15,7 +15,7 @@ import numba
 import numpy as np
 
 from palmatch.device.distribution import GRID
-from palmatch.palma.policy import Policy, on_grid
+from palmatch.palma.policy import Policy, to_fixed_point
 from palmatch.problem import FloatArray, IntArray
 from palmatch.regions.noise import PublicPlay, backoff_weight
 from palmatch.regions.tables import RegionView
@@ -86,7 +86,9 @@ def arrays_of(region: RegionView, play: PublicPlay) -> Region:
 
 def mixture_of(policy: Policy) -> Mixture:
     """Return how a policy mixes truth and noise."""
-    return Mixture(on_grid(policy.truth_selection) / GRID, on_grid(policy.truth_backoff) / GRID, policy.gamma)
+    return Mixture(
+        to_fixed_point(policy.truth_selection) / GRID, to_fixed_point(policy.truth_backoff) / GRID, policy.gamma
+    )
 
 
 def action_costs(region: RegionView, play: PublicPlay, policy: Policy, order: float) -> ActionCosts:

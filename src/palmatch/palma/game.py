@@ -48,13 +48,13 @@ from palmatch.matchers.alma import (
 )
 from palmatch.matching import Trace
 from palmatch.palma.accountant import PrivacyFilter
-from palmatch.palma.policy import Policy, on_grid
+from palmatch.palma.policy import Policy, to_fixed_point
 from palmatch.problem import Capacities, FloatArray, IntArray
 from palmatch.regions.csr import stable_order
 from palmatch.regions.noise import PublicTables, backoff_weight, expected_utility, fill_weights, pick
 from palmatch.regions.own import Own, OwnTables
 from palmatch.streams import BACKOFF, BACKOFF_COIN, SELECTION, SELECTION_COIN, Keys, compiled_mix, counter
-from palmatch.threads import spread, taken, usual_threads
+from palmatch.threads import parallel_chunks, parallel_take, usual_threads
 
 # Below so many active agents threads would wait for each other longer than they work.
 FEW = 20_000
@@ -79,7 +79,10 @@ class Outcomes:
 def rules_of(policy: Policy) -> Rules:
     """Return the public numbers of a policy."""
     return Rules(
-        on_grid(policy.truth_selection), on_grid(policy.truth_backoff), policy.gamma, on_grid(policy.spent_backoff)
+        to_fixed_point(policy.truth_selection),
+        to_fixed_point(policy.truth_backoff),
+        policy.gamma,
+        to_fixed_point(policy.spent_backoff),
     )
 
 
@@ -208,7 +211,7 @@ class Game:
         active, total = self.active, len(self.active)
         # A smaller piece is done before another thread has begun.
         at_a_time = max(-(-total // (4 * usual_threads())), 256)
-        return spread(lambda start, stop: work(active[start:stop]), total, at_a_time=at_a_time)
+        return parallel_chunks(lambda start, stop: work(active[start:stop]), total, at_a_time=at_a_time)
 
     def outcomes(self, parts: Sequence[Rows] | None) -> Outcomes:
         """Return what the game ended in, with agents and resources as in the problem."""
@@ -233,7 +236,7 @@ class Game:
 
 def _of(column: NDArray[Any], players: NDArray[Any]) -> NDArray[Any]:
     # A column that does not apply is empty.
-    return taken(column, players, threads=usual_threads()) if len(column) else column
+    return parallel_take(column, players, threads=usual_threads()) if len(column) else column
 
 
 def _utilities(private: Own) -> tuple[Utilities, list[NDArray[Any]]]:

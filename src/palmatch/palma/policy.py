@@ -74,18 +74,18 @@ def unlimited(*, gamma: float = 0.05) -> Policy:
     return Policy("unlimited", 1.0, 1.0, gamma)
 
 
-def on_grid(probability: float) -> int:
+def to_fixed_point(probability: float) -> int:
     """Return a probability as an integer over GRID; 0 and 1 stay exact."""
     return round(probability * GRID)
 
 
-def mixed(truth: float, own: IntArray, noise: IntArray) -> FloatArray:
+def mixture(truth: float, own: IntArray, noise: IntArray) -> FloatArray:
     """Return Eq. (selection probability) or Eq. (backoff probability): ζ own + (1 - ζ) noise.
 
     `own` and `noise` are integers over GRID; they are broadcast against each other. The player flips the ζ coin by
-    `on_grid(truth)` and then draws from either, which is this mixture.
+    `to_fixed_point(truth)` and then draws from either, which is this mixture.
     """
-    share = on_grid(truth) / GRID
+    share = to_fixed_point(truth) / GRID
     result: FloatArray = share * own + (1.0 - share) * noise
     # A table of this size is not copied once more than it must be.
     result /= GRID

@@ -17,7 +17,7 @@ import numpy as np
 from palmatch.domains.geometry import FLAT, worth
 from palmatch.problem import FloatArray, HasCoordinates, IntArray, Problem
 from palmatch.regions.csr import SmallArray, offsets_from_sizes, stable_order
-from palmatch.threads import spread, taken, usual_threads
+from palmatch.threads import parallel_chunks, parallel_take, usual_threads
 
 
 class UtilityScale(NamedTuple):
@@ -125,8 +125,8 @@ def place_index(places: FloatArray, order: IntArray, *, per_cell: float = 4.0) -
     cells = cells_of(places, low, size, along)
     rows = stable_order(cells)
     threads = usual_threads()
-    east, north = (taken(places[:, axis], rows, threads=threads) for axis in (0, 1))
-    order, cells = taken(order, rows, threads=threads), taken(cells, rows, threads=threads)
+    east, north = (parallel_take(places[:, axis], rows, threads=threads) for axis in (0, 1))
+    order, cells = parallel_take(order, rows, threads=threads), parallel_take(cells, rows, threads=threads)
     return PlaceIndex(rows, east, north, order, cells, float(low[0]), float(low[1]), size, along)
 
 
@@ -277,7 +277,9 @@ def squares_of(city: HasCoordinates, problem: Problem) -> Squares:
 
 def square_sets(squares: Squares, index: PlaceIndex, ranks: int, scale: UtilityScale) -> RankSets:
     """Return the rank sets of every square; resources are numbers of the index."""
-    parts = spread(lambda *span: sets_of_squares(squares, span, index, ranks, scale), len(squares.kind), at_a_time=128)
+    parts = parallel_chunks(
+        lambda *span: sets_of_squares(squares, span, index, ranks, scale), len(squares.kind), at_a_time=128
+    )
     sizes, resources, counts, entries = (np.concatenate(column) for column in zip(*parts, strict=True))
     return RankSets(offsets_from_sizes(sizes), resources, offsets_from_sizes(counts), entries)
 

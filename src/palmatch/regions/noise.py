@@ -20,7 +20,7 @@ from palmatch.errors import InputError
 from palmatch.problem import FloatArray, IntArray
 from palmatch.regions.csr import SmallArray
 from palmatch.regions.tables import RegionTables, RegionView, representative_utilities
-from palmatch.threads import spread
+from palmatch.threads import parallel_chunks
 
 # (region's tables, rank) -> positive weights over that rank set
 SelectionNoise: TypeAlias = Literal["representative", "uniform"] | Callable[[RegionView, int], FloatArray]
@@ -116,7 +116,9 @@ def public_tables(
     guide = np.empty(len(entries), dtype=np.int32)
     noise = _Noise(given, np.arange(len(given)), selection == "uniform", chances, gamma, below, guide, own)
     source = regions.utility_source
-    spread(lambda *span: fill_noise(span, source, regions.ranks, offsets, entries, noise), len(regions), at_a_time=128)
+    parallel_chunks(
+        lambda *span: fill_noise(span, source, regions.ranks, offsets, entries, noise), len(regions), at_a_time=128
+    )
     return PublicTables(regions, region_index.astype(np.int32), below, guide, own)
 
 

@@ -25,7 +25,7 @@ from palmatch.problem import (
 from palmatch.regions.csr import members_of, offsets_from_sizes
 from palmatch.regions.grid import NearestLists, Points, cells_of, nearest_lists, place_index, type_place, utility_scale
 from palmatch.regions.tables import RegionTables, RegionView
-from palmatch.threads import spread
+from palmatch.threads import parallel_chunks
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,9 @@ def own_utilities(problem: Problem, regions: RegionTables, *, snapped: bool) -> 
     east, north = problem.types[:, 0].copy(), problem.types[:, 1].copy()
     if snapped:
         squares, square_of, spots = grid.squares, problem.region_index, grid.city.spots(problem.types)
-        spread(lambda *span: fill_places(squares, square_of, spots, span, east, north), len(east), at_a_time=8192)
+        parallel_chunks(
+            lambda *span: fill_places(squares, square_of, spots, span, east, north), len(east), at_a_time=8192
+        )
     return OwnPlaces(east, north, grid.index.east, grid.index.north, grid.scale.slope)
 
 
@@ -115,7 +117,7 @@ def own_lists(city: HasCoordinates, types: FloatArray, order: IntArray, ranks: i
     points = Points(east, north, ranks, block, float(np.sqrt(ranks) * index.size / 2))
     found = NearestLists(np.empty((len(types), ranks), dtype=np.int32), np.empty((len(types), ranks)))
     scale = utility_scale(city)
-    spread(lambda *span: nearest_lists(span, points, index, scale, found), len(types), at_a_time=8192)
+    parallel_chunks(lambda *span: nearest_lists(span, points, index, scale, found), len(types), at_a_time=8192)
     places, values = np.empty(found.numbers.shape, dtype=np.int64), np.empty(found.values.shape)
     places[by_cell], values[by_cell] = index.rows[found.numbers], found.values
     return places, values

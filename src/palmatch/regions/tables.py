@@ -32,7 +32,7 @@ from palmatch.regions.grid import (
     type_place,
     utility_scale,
 )
-from palmatch.threads import spread
+from palmatch.threads import parallel_chunks
 
 Progress: TypeAlias = Callable[[int, int], None]
 
@@ -347,7 +347,7 @@ def mean_utilities(regions: Sequence[RegionView], priors: Sequence[FloatArray]) 
     start, source = offsets_from_sizes(tables.column_counts[numbers]), tables.utility_source
     weights = Weights(numbers, np.concatenate(priors), offsets_from_sizes([len(prior) for prior in priors]))
     means = np.zeros(start[-1])
-    spread(lambda *span: fill_means(span, source, weights, start, means), len(numbers), at_a_time=64)
+    parallel_chunks(lambda *span: fill_means(span, source, weights, start, means), len(numbers), at_a_time=64)
     return np.split(means, start[1:-1])
 
 

@@ -24,7 +24,7 @@ from palmatch.device.ledger import Ledger, units_of
 from palmatch.errors import PalmatchError, TransportError
 from palmatch.live.keys import Signer
 from palmatch.live.ops import run, settle
-from palmatch.live.session import Device, Wish, issuer_at
+from palmatch.live.session import Device, MatchRequest, issuer_at
 from palmatch.live.transport import Transport, connect
 from palmatch.live.trust import Trust
 
@@ -243,7 +243,7 @@ async def _play(part: DevicesPart, member: Member, transport: Transport, arrivin
         finally:
             arriving.release()
         say(member=member.name)
-        wish = Wish("ride", member.position, member.epsilon)
+        wish = MatchRequest("ride", member.position, member.epsilon)
         played, machine = await device.play(transport, part.game, wish, own)
         return {
             "device": member.name,
