@@ -9,7 +9,7 @@ prior; they are taken from west to east, so that nothing depends on the order of
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from types import FunctionType
@@ -111,7 +111,7 @@ def _coordinates(types: FloatArray) -> tuple[FloatArray, FloatArray]:
     return np.ascontiguousarray(types[:, 0], dtype=np.float64), np.ascontiguousarray(types[:, 1], dtype=np.float64)
 
 
-def _compiled(*functions: Callable[..., Any]) -> dict[str, Any]:
+def _compiled(functions: Iterable[Callable[..., Any]]) -> dict[str, Any]:
     """Compile functions that call each other, callees first: each gets the compiled ones in place of the plain ones."""
     made: dict[str, Any] = {}
     for function in functions:
@@ -121,15 +121,8 @@ def _compiled(*functions: Callable[..., Any]) -> dict[str, Any]:
     return made
 
 
-_GRID = _compiled(
-    grid.cosine,
-    grid.metres_per_degree_east,
-    grid.grid_points,
-    grid.grid_offset,
-    grid.nearest_point,
-    grid.centre_is_on_grid,
-    grid.spot_of,
-)
+_CALLED = "cosine metres_per_degree_east grid_points grid_offset nearest_point centre_is_on_grid spot_of"
+_GRID = _compiled(getattr(grid, name) for name in _CALLED.split())
 
 _spot_of, _per_degree = _GRID["spot_of"], _GRID["metres_per_degree_east"]
 

@@ -10,32 +10,22 @@ import numpy as np
 
 from palmatch.errors import InputError
 from palmatch.matching import Matching
-from palmatch.methods.registry import METHODS, Method, PreparedMethod, register
-from palmatch.methods.rounds import PreparedGame, accounts, prepare_game
-from palmatch.methods.workspace import Settings, StageProgress, Workspace, budgets, make_matching, of_stage
+from palmatch.methods.registry import METHODS as METHODS
+from palmatch.methods.registry import Method as Method
+from palmatch.methods.registry import PreparedMethod as PreparedMethod
+from palmatch.methods.registry import register as register
+from palmatch.methods.rounds import PreparedGame as PreparedGame
+from palmatch.methods.rounds import accounts as accounts
+from palmatch.methods.rounds import prepare_game as prepare_game
+from palmatch.methods.workspace import Settings as Settings
+from palmatch.methods.workspace import StageProgress as StageProgress
+from palmatch.methods.workspace import Workspace as Workspace
+from palmatch.methods.workspace import budgets as budgets
+from palmatch.methods.workspace import make_matching as make_matching
+from palmatch.methods.workspace import of_stage as of_stage
 from palmatch.palma.accountant import check_budget
 from palmatch.problem import HasCoordinates, Problem, refuse_capacities, refuse_pairs
-from palmatch.streams import Randomness
-
-__all__ = [
-    "METHODS",
-    "Method",
-    "PreparedGame",
-    "PreparedMethod",
-    "Randomness",
-    "Settings",
-    "StageProgress",
-    "Workspace",
-    "accounts",
-    "budgets",
-    "make_matching",
-    "match",
-    "of_stage",
-    "prepare",
-    "prepare_game",
-    "register",
-    "settings_of",
-]
+from palmatch.streams import Randomness as Randomness
 
 
 def match(

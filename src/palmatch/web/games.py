@@ -7,7 +7,6 @@ only sealed to the resource that serves it. The other agents are simulated here,
 from __future__ import annotations
 
 import asyncio
-import base64
 import secrets
 import time
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from palmatch.device import messages as m
@@ -104,12 +104,7 @@ class LiveGames:
             "game": game,
             "others": len(others),
             "joins_close": time.time() + _JOINING,
-            "trust": {
-                "operator": _text(trust.operator),
-                "board": _text(trust.board),
-                "issuer": _text(trust.issuer),
-                "partition": {"edge": grid.edge, "origin": list(grid.origin), "spacing": grid.spacing},
-            },
+            "trust": msgspec.to_builtins(trust),
         }
 
     async def _play(
@@ -198,7 +193,3 @@ class MemoryStore:
     def remaining(self) -> int:
         """Return how many units are left."""
         return self._left
-
-
-def _text(key: bytes) -> str:
-    return base64.b64encode(key).decode()

@@ -6,7 +6,7 @@ with what it has signed; what the page sends goes from the browser to hub and is
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
@@ -52,8 +52,8 @@ def policy(*addresses: str) -> str:
     return POLICY.format(others=others)
 
 
-def _file(path: Any, **headers: str) -> Response:
-    return Response(path.read_bytes(), media_type=_TYPES[path.name.rpartition(".")[2]], headers=HEADERS | headers)
+def _file(path: Any, headers: Mapping[str, str] = HEADERS) -> Response:
+    return Response(path.read_bytes(), media_type=_TYPES[path.name.rpartition(".")[2]], headers=headers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class PhonePage:
 
     def _page(self, _: Request) -> Response:
         allowed = {"Content-Security-Policy": policy(self.hub, self.issuer), "Permissions-Policy": "geolocation=(self)"}
-        return _file(static_folder() / "phone.html", **allowed)
+        return _file(static_folder() / "phone.html", HEADERS | allowed)
 
     def _static(self, request: Request) -> Response:
         return _file(static_folder() / request.url.path.rpartition("/")[2])

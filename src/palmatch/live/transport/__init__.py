@@ -7,25 +7,16 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from palmatch.errors import InputError
-from palmatch.live.transport.base import Handler, Reconnecting, Transport, Unreachable
-from palmatch.live.transport.exchange import Access
-from palmatch.live.transport.hub import Hub, is_loopback
-from palmatch.live.transport.mqtt import MqttTransport
-from palmatch.live.transport.websocket import Credentials, HubTransport
-
-__all__ = [
-    "Access",
-    "Credentials",
-    "Handler",
-    "Hub",
-    "HubTransport",
-    "MqttTransport",
-    "Transport",
-    "Unreachable",
-    "authority",
-    "connect",
-    "tls_for",
-]
+from palmatch.live.transport.base import Handler as Handler
+from palmatch.live.transport.base import Reconnecting
+from palmatch.live.transport.base import Transport as Transport
+from palmatch.live.transport.base import Unreachable as Unreachable
+from palmatch.live.transport.exchange import Access as Access
+from palmatch.live.transport.hub import Hub as Hub
+from palmatch.live.transport.hub import is_loopback
+from palmatch.live.transport.mqtt import MqttTransport as MqttTransport
+from palmatch.live.transport.websocket import Credentials as Credentials
+from palmatch.live.transport.websocket import HubTransport as HubTransport
 
 _PORTS = {"ws": 80, "wss": 443, "mqtt": 1883, "mqtts": 8883}
 
