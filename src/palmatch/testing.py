@@ -153,7 +153,7 @@ def check_accountant(accountant: str | Accountant, problem: Problem, *, epsilon:
     """
     chosen, workspace = accountant_named(accountant), Workspace(problem)
     policy = palma_policy(problem, Settings())
-    for region, play in zip(workspace.regions, workspace.plays(policy), strict=True):
+    for region, play in zip(workspace.regions, workspace.tables(policy).plays, strict=True):
         account = chosen.account(region, play, policy, epsilon=epsilon, delta=1e-5)
         where = f"region {region.region}"
         selection, backoff = account.costs.selection, account.costs.backoff

@@ -153,7 +153,7 @@ def test_the_budget_of_every_agent_is_worth_what_its_own_region_says():
 def test_an_account_charges_the_costs_at_its_order_and_auto_buys_as_much_as_any(seed, types, epsilon, delta):
     rows = np.random.default_rng(seed).uniform(0.05, 1.0, (types, 4))
     workspace, policy = Workspace(pm.table.problem(rows[:1], ["here"], {"here": rows})), Policy("any", 0.3, 0.1)
-    region, play = workspace.regions[0], workspace.plays(policy)[0]
+    region, play = workspace.regions[0], workspace.tables(policy).plays[0]
     bought = {}
     for name, accountant in ACCOUNTANTS.items():
         chosen = accountant.account(region, play, policy, epsilon=epsilon, delta=delta)

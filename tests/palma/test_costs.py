@@ -88,7 +88,7 @@ def pairwise_costs(region, play, policy, own, order):
 def region_of(rows, policy):
     """A region of a table with these possible types, and its noise."""
     workspace = Workspace(pm.table.problem(rows[:1], ["here"], {"here": rows}))
-    return workspace.regions[0], workspace.plays(policy)[0]
+    return workspace.regions[0], workspace.tables(policy).plays[0]
 
 
 @settings(max_examples=60, deadline=None)

@@ -26,7 +26,7 @@ def randomised_response(buckets, truth):
     policy = Policy("response", truth, 0.0, selection_noise="uniform")
     types = np.full((buckets, buckets), 1e-6) + (1 - 1e-6) * np.eye(buckets)
     workspace = Workspace(pm.table.problem(types[:1], ["here"], {"here": types}, interest=1))
-    region, play = workspace.regions[0], workspace.plays(policy)[0]
+    region, play = workspace.regions[0], workspace.tables(policy).plays[0]
     own = selection_weights(region.utilities, region.entries, region.offsets)
     return region, play, policy, float(mixture(truth, own, play.selection)[0, 1])
 

@@ -19,7 +19,7 @@ from palmatch.matching import Guarantee, Matching, Trace
 from palmatch.palma.accountant import Accountant
 from palmatch.palma.policy import Policy
 from palmatch.problem import FloatArray, IntArray, Problem
-from palmatch.regions.noise import BackoffNoise, PublicPlay, PublicTables, SelectionNoise, public_tables
+from palmatch.regions.noise import BackoffNoise, PublicTables, SelectionNoise, public_tables
 from palmatch.regions.own import Own, own_utilities
 from palmatch.regions.tables import Progress, RegionTables, region_tables
 from palmatch.streams import Keys, Randomness, keys_of, randomness
@@ -143,10 +143,6 @@ class Workspace:
         if self._regions is None:
             self._regions = region_tables(self.problem, progress=self.progress("regions"))
         return self._regions
-
-    def plays(self, policy: Policy) -> list[PublicPlay]:
-        """Return every region's noise under a policy."""
-        return self.tables(policy).plays
 
     def tables(self, policy: Policy) -> PublicTables:
         """Return the public tables under a policy."""

@@ -146,7 +146,7 @@ def plan(
     told = reporting(workspace, chosen)
     costing = workspace.progress("costs")
     result = []
-    for number, (region, noise) in enumerate(zip(workspace.regions, workspace.plays(policy), strict=True)):
+    for number, (region, noise) in enumerate(zip(workspace.regions, workspace.tables(policy).plays, strict=True)):
         costs = action_costs(region, noise, policy, chosen.order)
         selection, backoff = float(costs.selection.max()), float(costs.backoff.max())
         largest, smallest = np.array([max(selection, backoff)]), float(budget[problem.region_index == number].min())
