@@ -51,8 +51,6 @@ class Issuer:
             # It holds the keys of games, with which tokens can be made, and which members asked for one.
             keep_private(path)
             self._books = sqlite3.connect(path, isolation_level=None)
-            self._books.execute("PRAGMA journal_mode = WAL")
-            self._books.execute("PRAGMA synchronous = FULL")
             self._books.executescript(_TABLES)
         except (sqlite3.Error, OSError) as error:
             raise InputError(f"{path}: cannot be used as the issuer's journal: {error}.") from None

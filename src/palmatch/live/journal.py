@@ -69,8 +69,6 @@ class Journal:
         try:
             keep_private(path)
             self._books = sqlite3.connect(path, timeout=1.0)
-            self._books.execute("PRAGMA journal_mode = WAL")
-            self._books.execute("PRAGMA synchronous = FULL")
             self._books.executescript(_TABLES)
             # A second board on the same journal would say other things under the same key.
             self._books.execute("PRAGMA locking_mode = EXCLUSIVE")

@@ -1,3 +1,5 @@
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = FULL;
 CREATE TABLE IF NOT EXISTS game (
     name TEXT PRIMARY KEY, number INTEGER NOT NULL UNIQUE, randomness BLOB NOT NULL, over INTEGER NOT NULL DEFAULT 0
 ) STRICT;
