@@ -218,11 +218,9 @@ class Quoting(Chargers):
         return super().utility(types, columns)
 
 
-@given(
-    st.sampled_from([broken for broken, _ in BROKEN] + [Quoting]),
-    st.lists(st.tuples(st.integers(0, 48), st.integers(0, 1)), min_size=2, max_size=9),
-)
-@settings(deadline=None)
+@pytest.mark.parametrize("broken", [*(broken for broken, _ in BROKEN), Quoting], ids=lambda broken: broken.__name__)
+@given(drivers=st.lists(st.tuples(st.integers(0, 48), st.integers(0, 1)), min_size=2, max_size=9))
+@settings(deadline=None, max_examples=5)
 def test_no_message_about_a_domain_shows_a_type_or_a_utility(
     broken: type[Chargers], drivers: list[tuple[int, int]]
 ) -> None:
