@@ -34,7 +34,7 @@ def _choices(agent, demand, left, utilities, conflicts):  # type: ignore[no-unty
 
 
 def plain_sale(
-    lists: ValueLists, capacities: Capacities, step: float, names: Keys, *, draw_once: bool = False
+    lists: ValueLists, capacities: Capacities, step: float, names: Keys
 ) -> list[tuple[int, int, int, float]]:
     """Return all bids (round, agent, resource, offer) of the auction with seats, by scanning every list."""
     agents, excluded = len(capacities.demand), {tuple(pair) for pair in capacities.conflicts.tolist()}
@@ -62,7 +62,7 @@ def plain_sale(
             told += [(rounds, *bid) for bid in made]
             queue = []
             for agent, resource, offer in made:
-                chance = compiled_draw(names[agent], 0 if draw_once else rounds, SELECTION)
+                chance = compiled_draw(names[agent], rounds, SELECTION)
                 out = -1
                 if len(board[resource]) == left[resource]:
                     lowest = min(board[resource], key=lambda bid: (bid[0], -bid[1]))

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
+import palmatch as pm
+from palmatch.data.city import crowd
 from palmatch.device.bid import best_bid
 from palmatch.errors import DidNotConverge
 from palmatch.matchers import auction
-from palmatch.matchers.auction import run_auction
+from palmatch.matchers.auction import entropic_prices, run_auction
 from palmatch.matchers.lists import ValueLists
 from palmatch.matching import Outcome
+from palmatch.problem import Capacities, unit_capacities
 from palmatch.streams import SELECTION, draws, keys_of, streams
 
 
@@ -128,3 +132,65 @@ def test_threads_change_nothing_in_an_auction(monkeypatch):
     assert (together.resource_of == alone.resource_of).all()
     assert together.prices.tobytes() == alone.prices.tobytes()
     assert together.rounds == alone.rounds
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), lists=st.integers(1, 8), limited=st.booleans())
+def test_holders_make_room_for_those_that_were_cut_off_within_all_limits(seed, lists, limited):
+    chance = np.random.default_rng(seed)
+    agents, resources = 40, 45
+    listed = np.sort(chance.permuted(np.tile(np.arange(resources), (lists, 1)), axis=1)[:, :25], axis=1)
+    given = ValueLists(
+        chance.integers(lists, size=agents),
+        np.arange(lists + 1) * 25,
+        listed.ravel(),
+        chance.uniform(0.1, 1, lists * 25),
+    )
+    demand, capacity = chance.integers(0, 3, agents), chance.integers(0, 3, resources)
+    conflicts = np.argwhere(chance.random((agents, resources)) < 0.2)
+    limits = Capacities(capacity, demand, conflicts) if limited else unit_capacities(agents, resources)
+    names = streams(seed, keys(agents))
+    found = []
+    for augments in (False, True):
+        sale = run_auction(
+            given, np.zeros(resources), 0.05, stream_keys=names, round_limit=2, augments=augments,
+            capacities=limits if limited else None,
+        )  # fmt: skip
+        units = sale.resource_of
+        if not limited:
+            units = np.column_stack((np.arange(agents), units))[units >= 0]
+        assert len(np.unique(units, axis=0)) == len(units)
+        assert (np.bincount(units[:, 0], minlength=agents) <= limits.demand).all()
+        assert (np.bincount(units[:, 1], minlength=resources) <= limits.capacity).all()
+        assert not {tuple(pair) for pair in units.tolist()} & {tuple(pair) for pair in limits.conflicts.tolist()}
+        found.append(len(units))
+    assert found[1] >= found[0]
+
+
+def test_of_a_crowd_next_to_none_goes_without_and_the_order_of_agents_does_not_matter():
+    drawn = crowd(2500, seed=4)
+    found = []
+    for order in (np.arange(2500), np.random.default_rng(1).permutation(2500)):
+        ids = [f"agent {n}" for n in order]
+        frame = pl.DataFrame({"id": ids, "lat": drawn.requests[order, 0], "lon": drawn.requests[order, 1]})
+        problem = pm.mobility.problem(frame, drawn.vehicles, edge=500, interest=10)
+        matching = pm.match(problem, "once", seed=3)
+        found.append(matching.resource_of[np.argsort(order)])
+    np.testing.assert_array_equal(*found)
+    # Without moves of holders 1.4 %.
+    assert (found[0] < 0).mean() < 0.004
+
+
+def test_prices_of_a_crowd_are_high_where_many_want_little_and_nothing_where_there_is_enough():
+    values = np.tile([0.9, 0.9, 0.5], 2)
+    lists = ValueLists(np.zeros(0, dtype=np.int64), np.array([0, 3, 6]), np.tile([0, 1, 2], 2), values)
+    prices = entropic_prices(lists, np.array([40.0, 40.0]), np.array([10, 10, 1000]))
+    assert prices[0] == prices[1] == pytest.approx(0.4, abs=0.1)
+    assert prices[2] == 0.0
+    # Named or not, what is worth the same costs the same.
+    rest = ValueLists(
+        lists.list_of, np.array([0, 2, 4]), np.array([0, 1, 0, 1]), np.full(4, 0.9), np.full(2, 0.5), np.arange(3)
+    )
+    np.testing.assert_allclose(
+        entropic_prices(rest, np.array([40.0, 40.0]), np.array([10, 10, 1000])), prices, atol=1e-6
+    )

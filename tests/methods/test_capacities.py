@@ -180,22 +180,12 @@ def with_rest(seed: int) -> tuple[ValueLists, Capacities]:
     return lists, Capacities(chance.integers(0, 3, resources), chance.integers(0, 4, agents), excluded)
 
 
-def told_bids(lists: ValueLists, capacities: Capacities, names: np.ndarray, **options: bool) -> list[tuple[float, ...]]:
+def told_bids(lists: ValueLists, capacities: Capacities, names: np.ndarray) -> list[tuple[float, ...]]:
     """Return all bids of an auction, in order."""
-    told = run_auction(
-        lists, np.zeros(len(capacities.capacity)), 0.05, capacities=capacities, stream_keys=names, trace=True, **options
-    ).trace
+    free = np.zeros(len(capacities.capacity))
+    told = run_auction(lists, free, 0.05, capacities=capacities, stream_keys=names, trace=True).trace
     assert told is not None
     return sorted(zip(*(getattr(told, n).tolist() for n in ("step", "agent", "resource", "offer")), strict=True))
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_agents_that_draw_once_bid_by_the_same_draws_in_all_rounds(seed: int) -> None:
-    lists, capacities = with_rest(seed)
-    names = streams(2, keys_of([str(n) for n in range(40)]))
-    for some in (capacities, replace(capacities, conflicts=capacities.conflicts[:0])):
-        expected = plain_sale(lists.whole, some, 0.05, names, draw_once=True)
-        assert told_bids(lists, some, names, draw_once=True) == sorted(expected)
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -115,10 +115,14 @@ def match(
     evses = None
     if as_json and chosen.domain == "mobility" and resources is not None:
         evses = free_evses(resources) if is_feed(resources) else {}
+    # A row for each agent and value: not for crowds, which no one asks for replacements.
+    writes_reports = is_conference(problem) and str(out) != "-"
     with show.progress_bar("matching") as progress:
         if kept is None:
-            reporting = keeping(METHODS.find(method), budget.settings, stored)
-            prepared = prepare(Workspace(problem, progress), reporting, settings=budget.settings)
+            found = METHODS.find(method)
+            if writes_reports or asked.alternates:
+                found = keeping(found, budget.settings, stored)
+            prepared = prepare(Workspace(problem, progress), found, settings=budget.settings)
             matching = prepared.play(budget.seed)
         else:
             reports = stored[0] if stored else None
@@ -126,7 +130,7 @@ def match(
             matching = match_again(problem, METHODS.find(method), reports, source, budget.seed)
     units = every_unit(problem, matching)
     by_agent = units[np.lexsort((units[:, 1], units[:, 0]))]
-    if stored and is_conference(problem) and str(out) != "-":
+    if stored and writes_reports:
         show.write_json(_beside(out, "reports"), stored[0])
     if asked.alternates:
         lists = _public_lists(problem, method, stored)

@@ -1,5 +1,7 @@
 """What an auction leaves open is closed by exchanges: a holder moves to a free unit and makes room.
 
+Crowds end by `augment`, along cheapest paths; limits that bar agents from units ask for `exchange`.
+
 An agent that wants more may be in conflict with every unit that is still free, or hold one there already, while the
 holder of another unit may not. Bids have shown every list, and limits are public, so that exchanges are post-processing
 that any party can compute: as long as the lists gain by it, and beyond that where many units are left open.
@@ -12,13 +14,31 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from palmatch.matchers.lists import ValueLists, first_units, held_units, hold_units, is_barred, make_holdings
+from palmatch.matchers.lists import (
+    RANKED,
+    Holdings,
+    NumberedLists,
+    ValueLists,
+    first_units,
+    held_units,
+    hold_units,
+    is_barred,
+    make_holdings,
+    sift,
+)
 from palmatch.problem import Capacities, FloatArray, IntArray
-from palmatch.regions.csr import offsets_from_sizes
+from palmatch.regions.csr import SmallArray, offsets_from_sizes
 from palmatch.streams import SELECTION, Keys, draws
 
 # Of the largest number of units that the lists allow, the share that is filled also where the lists lose by it.
 LEAST_FILLED = 0.95
+
+# Times that all agents search at once in `augment`, each time as much farther: on crowds of 10^5, of the 0.8 % that the
+# auction leaves without, 6 times match a third and 12 times half.
+_SEARCHES, _REACH = 8, 0.05
+
+# A resource as paths find it: its price, the cost of the cheapest path to it, and the list that this path comes from.
+_NODE = np.dtype([("price", np.float64), ("cost", np.float64), ("list", np.int64)])
 
 
 class _Lists(NamedTuple):
@@ -26,7 +46,7 @@ class _Lists(NamedTuple):
 
     list_of: IntArray
     start: IntArray
-    resources: IntArray
+    resources: IntArray | SmallArray
     values: FloatArray
 
 
@@ -58,9 +78,7 @@ def exchange(
     hold_units(holdings, capacities, units)
     order = first[np.argsort(draws(stream_keys, 0, SELECTION), kind="stable")]
     table = _Lists(np.repeat(lists.list_of, np.diff(first)), lists.start, lists.resources, lists.values)
-    start = offsets_from_sizes(room)
-    slots = _Slots(start, np.full(start[-1], -1, dtype=np.int64), np.zeros(len(room), dtype=np.int64), room)
-    _fill_slots(order, holdings, slots)
+    slots = _slots(order, holdings, room)
     if has_conflicts:
         # Chains of up to 6 holders are looked for where all lists together have few entries.
         _exchange(table, holdings, slots, order)
@@ -71,6 +89,123 @@ def exchange(
         largest = _fill(table, holdings._replace(units=holdings.units.copy()), tried, order, most)
         _fill(table, holdings, slots, order, int(np.ceil(LEAST_FILLED * largest)))
     return held_units(holdings, capacities)
+
+
+def augment(
+    lists: NumberedLists,
+    list_of: IntArray,
+    holdings: Holdings,
+    capacities: Capacities,
+    rows: IntArray,
+    sold_for: FloatArray,
+) -> None:
+    """Let agents that want more hold what is free, by moves of holders that cost little at the auction's prices.
+
+    Resource number r is row `rows[r]` of the capacities.
+    """
+    first = first_units(capacities)
+    table = _Lists(np.repeat(list_of, np.diff(first)), lists.start, lists.resources, lists.values)
+    slots = _slots(first[:-1], holdings, np.minimum(capacities.capacity, int((capacities.demand > 0).sum()))[rows])
+    waiting = first[:-1][holdings.units["wants"][first[:-1]] > 0]
+    waiting = waiting[np.argsort(draws(holdings.units["stream"][waiting], 0, SELECTION), kind="stable")]
+    nodes = np.zeros(len(rows), dtype=_NODE)
+    # What was sold by a step larger than any value had been free before.
+    is_priced = (slots.used == slots.room) & (sold_for <= lists.values.max(initial=0.0))
+    nodes["price"], nodes["cost"] = np.where(is_priced, sold_for, 0.0), np.inf
+    for search in range(_SEARCHES):
+        _augment(table, holdings, slots, waiting, nodes, (search + 1) * _REACH)
+
+
+def _slots(order: IntArray, holdings: Holdings, room: IntArray) -> _Slots:
+    """Return who is on each unit, of agents in this order."""
+    start = offsets_from_sizes(room)
+    slots = _Slots(start, np.full(start[-1], -1, dtype=np.int64), np.zeros(len(room), dtype=np.int64), room)
+    _fill_slots(order, holdings, slots)
+    return slots
+
+
+@numba.njit(cache=True, nogil=True)
+def _augment(table, holdings, slots, waiting, nodes, reach):  # type: ignore[no-untyped-def]  # compiled
+    """Move holders along cheapest paths from waiting agents to free units; each list is on one path at most.
+
+    From a list to resource r it costs what r is worth less, after prices, than the best on the list; from r to the
+    lists of its holders nothing. All agents search together (Dijkstra 1959) until paths cost more than `reach`. Prices
+    on the way rise to the cost of the path (Jonker and Volgenant 1987).
+    """
+    list_of, start, _, _ = table
+    slot_start, on, used, room = slots
+    units, lists = holdings.units, len(start) - 1
+    # Which waiting agent a list is searched for, and the slot and its resource whose holder would move, -1 for its own.
+    root, via = np.full(lists, -1, dtype=np.int64), np.full(lists, -1, dtype=np.int64)
+    left = np.full(lists, -1, dtype=np.int64)
+    found, reached = np.full(len(waiting), -1, dtype=np.int64), np.empty(len(nodes), dtype=np.int64)
+    # A list is looked at once, so that no more can be in the heap.
+    heap, count, met = np.empty(len(table.resources), dtype=RANKED), 0, 0
+    for number in range(len(waiting)):
+        own = list_of[waiting[number]]
+        if units[waiting[number]].wants > 0 and root[own] < 0:
+            root[own] = number
+            count, met = _expand(table, holdings, nodes, heap, count, reached, met, (own, waiting[number], 0.0, reach))
+    while count > 0:
+        cost, at = heap[0].value, heap[0].item
+        count -= 1
+        if count > 0:
+            sift(heap, 0, count, 0, heap[count].value, heap[count].tie, heap[count].item)
+        number = root[nodes[at].list]
+        if cost > nodes[at].cost or found[number] >= 0:
+            continue
+        if used[at] < room[at]:
+            found[number] = at
+            continue
+        for slot in range(slot_start[at], slot_start[at + 1]):
+            other = list_of[on[slot]]
+            if root[other] < 0:
+                root[other], via[other], left[other] = number, slot, at
+                count, met = _expand(table, holdings, nodes, heap, count, reached, met, (other, on[slot], cost, reach))
+    for place in range(met):
+        node = nodes[reached[place]]
+        end = found[root[node.list]]
+        if end >= 0 and node.cost < nodes[end].cost:
+            node.price += nodes[end].cost - node.cost
+    for number in range(len(waiting)):
+        at = found[number]
+        if at < 0:
+            continue
+        seat = slot_start[at] + used[at]
+        used[at] += 1
+        while via[nodes[at].list] >= 0:
+            mover = nodes[at].list
+            _move(units, on[via[mover]], left[mover], at)
+            on[seat] = on[via[mover]]
+            seat, at = via[mover], left[mover]
+        on[seat] = waiting[number]
+        _move(units, waiting[number], -1, at)
+        units[waiting[number]].wants -= 1
+    for place in range(met):
+        nodes[reached[place]].cost = np.inf
+
+
+@numba.njit(cache=True, nogil=True)
+def _expand(table, holdings, nodes, heap, count, reached, met, mover):  # type: ignore[no-untyped-def]  # compiled
+    """Put the resources that a list's agent would move to into the heap; return the sizes of heap and `reached`."""
+    _, start, resources, values = table
+    own, agent, cost, reach = mover
+    best = -np.inf
+    for entry in range(start[own], start[own + 1]):
+        best = max(best, values[entry] - nodes[resources[entry]].price)
+    for entry in range(start[own], start[own + 1]):
+        resource = np.int64(resources[entry])
+        node = nodes[resource]
+        further = cost + (best - (values[entry] - node.price))
+        if further <= reach and further < node.cost and not is_barred(holdings, agent, resource):
+            if node.cost == np.inf:
+                reached[met] = resource
+                met += 1
+            node.cost, node.list = further, own
+            # Of equal costs the first resource.
+            sift(heap, 0, count + 1, count, further, -resource, resource)
+            count += 1
+    return count, met
 
 
 @numba.njit(cache=True)

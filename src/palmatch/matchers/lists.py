@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from palmatch.matching import Trace
 from palmatch.problem import Capacities, FloatArray, IntArray
-from palmatch.regions.csr import inverse, offsets_from_sizes
+from palmatch.regions.csr import SmallArray, inverse, offsets_from_sizes
 from palmatch.streams import Keys
 
 Records: TypeAlias = NDArray[Any]
@@ -24,6 +24,9 @@ Records: TypeAlias = NDArray[Any]
 _UNIT = np.dtype(
     [("stream", np.uint64)] + [(name, np.int32) for name in ("holds", "end", "wants", "group", "alone", "outbid_in")]
 )
+
+# What is ranked: by value, of equal values the smaller tie first.
+RANKED = np.dtype([("value", np.float64), ("tie", np.int64), ("item", np.int64)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,15 @@ class ValueLists:
         owner = np.repeat(np.arange(lists), np.diff(self.start))
         values[owner * count + inverse(self.by_id)[self.resources]] = self.values
         return ValueLists(self.list_of, np.arange(lists + 1) * count, np.tile(self.by_id, lists), values)
+
+
+class NumberedLists(NamedTuple):
+    """Value lists by numbers of resources; an entry not named is worth `rest`, -1 where a list has no such entries."""
+
+    start: IntArray
+    resources: SmallArray
+    values: FloatArray
+    rest: FloatArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,3 +153,29 @@ def is_barred(holdings, agent, resource):  # type: ignore[no-untyped-def]  # com
         if units[unit].holds == resource:
             return True
     return is_among(conflicts, start[agent], start[agent + 1], resource)
+
+
+@numba.njit(cache=True, nogil=True)
+def sift(heap, top, count, place, value, tie, item):  # type: ignore[no-untyped-def]  # compiled
+    """Put a row into a place that has become free, among `count` from `top` on: what ranks lowest stays on top."""
+    while place > 0:
+        above = heap[top + (place - 1) // 2]
+        if value > above.value or (value == above.value and tie <= above.tie):
+            break
+        row = heap[top + place]
+        row.value, row.tie, row.item = above.value, above.tie, above.item
+        place = (place - 1) // 2
+    while 2 * place + 1 < count:
+        under = 2 * place + 1
+        below = heap[top + under]
+        if under + 1 < count:
+            other = heap[top + under + 1]
+            if other.value < below.value or (other.value == below.value and other.tie > below.tie):
+                under, below = under + 1, other
+        if value < below.value or (value == below.value and tie > below.tie):
+            break
+        row = heap[top + place]
+        row.value, row.tie, row.item = below.value, below.tie, below.item
+        place = under
+    row = heap[top + place]
+    row.value, row.tie, row.item = value, tie, item

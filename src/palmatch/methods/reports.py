@@ -20,7 +20,7 @@ from palmatch.domain import SparseUtilities
 from palmatch.errors import InputError
 from palmatch.guarantee import NOT_COVERED, SENTENCES, no_privacy, partition_in_words, pldp_statement
 from palmatch.matchers.alma import best_first, run_alma
-from palmatch.matchers.auction import run_auction
+from palmatch.matchers.auction import entropic_prices, run_auction
 from palmatch.matchers.lists import MatchOutcome, ValueLists
 from palmatch.matchers.optimal import dense_values, match_lists, shuffled_optimal_matching
 from palmatch.matchers.partners import auction_partners, mutual_utilities
@@ -43,9 +43,8 @@ STEP, PATIENCE = 0.03, 100
 # are left unsold at their reserve price.
 FEW_AGENTS, FINE_STEP, LONG_PATIENCE, MARGIN = 2000, 0.01, 400, 0.05
 
-# Reserve prices come from a sale among agents that know only their region, in this step. Where regions have more agents
-# than the second number, agents draw once in it: drawing anew in thousands of rounds would take most of its time.
-OPENING_STEP, _MANY_IN_A_REGION = 0.01, 1000
+# Reserve prices of few agents come from a sale among agents that know only their region, in this step.
+OPENING_STEP = 0.01
 
 # Where most agents have this ε or more, a report tells much more than the region: reserve prices are lowered to the
 # least that any of so many synthetic crowds of reports pays, but to no less than this share of what they were.
@@ -307,6 +306,7 @@ def auction(
         round_limit=plan.patience,
         # Reports are noisy: what they lose by a unit is no reason to leave it open.
         fill=True,
+        augments=problem.agents > FEW_AGENTS,
         trace=trace,
         progress=workspace.progress("agents"),
     )
@@ -410,18 +410,22 @@ def normalised_priors(regions: Sequence[RegionView], weights: Sequence[FloatArra
 
 
 def reserve_prices(problem: Problem, regions: Sequence[RegionView], priors: list[FloatArray], keys: Keys) -> FloatArray:
-    """Return the prices of a sale of everything to agents that know only their region."""
+    """Return what everything costs when agents know only their region: in a sale, for crowds in expectation."""
     means = mean_utilities(regions, priors)
+    lists = lists_of(problem.region_index, regions, [mean[None] for mean in means])
+    if problem.agents > FEW_AGENTS:
+        # The rounds that a crowd's sale would take grow with the agents of a region.
+        wants: FloatArray = np.bincount(problem.region_index, problem.demand, len(regions)).astype(np.float64)
+        return entropic_prices(lists, wants, problem.capacity)
     sale = run_auction(
-        lists_of(problem.region_index, regions, [mean[None] for mean in means]),
+        lists,
         np.zeros(problem.resources),
         OPENING_STEP,
         # A public constant in place of randomness: every device can compute the same prices.
         stream_keys=streams(0, keys),
         capacities=problem.capacities,
-        # A town's sale ends by itself; that of a crowd is cut off, so that it takes seconds and not hours.
-        round_limit=min(max(4_000_000 // problem.agents, 100), 10_000),
-        draw_once=problem.agents > _MANY_IN_A_REGION * len(regions),
+        # It ends by itself, but where very many agents are in one region.
+        round_limit=min(4_000_000 // problem.agents, 10_000),
     )
     return sale.prices
 
