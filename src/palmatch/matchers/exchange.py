@@ -34,8 +34,8 @@ from palmatch.streams import SELECTION, Keys, draws
 LEAST_FILLED = 0.95
 
 # Times that all agents search at once in `augment`, each time as much farther: on crowds of 10^5, of the 0.8 % that the
-# auction leaves without, 6 times match a third and 12 times half.
-_SEARCHES, _REACH = 8, 0.05
+# auction leaves without, they match a third and twice as many half.
+_SEARCHES, _REACH = 6, 0.05
 
 # A resource as paths find it: its price, the cost of the cheapest path to it, and the list that this path comes from.
 _NODE = np.dtype([("price", np.float64), ("cost", np.float64), ("list", np.int64)])
