@@ -333,6 +333,13 @@ def test_the_architecture_page_lists_the_packages_there_are() -> None:
     assert listed == packages | modules
 
 
+def test_every_test_that_the_failure_table_names_is_there() -> None:
+    named = set(re.findall(r"`(test_\w+)`", "".join(page.read_text() for page in (ROOT / "docs").glob("live*.md"))))
+    texts = [file.read_text() for file in (ROOT / "tests").rglob("test_*.py")]
+    assert len(named) > 20
+    assert named <= {name for text in texts for name in re.findall(r"def (test_\w+)", text)}
+
+
 def test_the_site_builds_without_a_warning(hooks: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from mkdocs.commands.build import build
     from mkdocs.config import load_config

@@ -95,6 +95,6 @@ def any_bus(request: pytest.FixtureRequest) -> Bus:
             return MqttBus(request.getfixturevalue("start_broker"))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def issuer() -> rsa.RSAPrivateKey:
     return tokens.new_key()

@@ -68,11 +68,6 @@ class Town:
         return pm.match(problem, method_of(protocol).name, settings=Settings(accountant="pure"), seed=SEED)
 
 
-@pytest.fixture(scope="module")
-def issuer() -> rsa.RSAPrivateKey:
-    return tokens.new_key()
-
-
 async def device(
     join: Join, folder: Path, issuer: rsa.RSAPrivateKey, town: Town, number: int, protocol: Any
 ) -> tuple[GameResult, int, Any]:

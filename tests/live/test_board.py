@@ -33,11 +33,6 @@ from palmatch.studies.live_devices import Faults, Faulty
 
 
 @pytest.fixture(scope="module")
-def issuer() -> rsa.RSAPrivateKey:
-    return tokens.new_key()
-
-
-@pytest.fixture(scope="module")
 def members(issuer: rsa.RSAPrivateKey) -> list[tuple[Signer, bytes]]:
     """Six one-time keys with their tokens."""
     found, der = [], tokens.public_der(issuer)

@@ -141,14 +141,6 @@ def said(kind: str, message: m.Message | None = None, signer: Signer = KEYS["boa
     return decode(topic(kind), signer.packet(topic(kind), message or MESSAGES[kind]))
 
 
-def test_an_opening_with_another_partition_than_the_trust_files_is_refused() -> None:
-    opening = replace(MESSAGES["open"], partition=TRUST.partition)
-    assert TRUST.opened(said("open", opening)) == opening
-    moved = replace(TRUST.partition, origin=(41.0, -74.001))
-    with pytest.raises(ProtocolError, match="partition"):
-        TRUST.opened(said("open", replace(opening, partition=moved)))
-
-
 def test_a_certificate_is_good_for_its_own_resource_and_until_its_end() -> None:
     content = m.Certificate(name="v1", signing=KEYS["v1"].public, sealing=bytes(m.KEY), until=1000)
     packet = certificate(KEYS["operator"], "any", content)

@@ -80,11 +80,6 @@ def test_the_challenge_of_a_game_has_it_as_redemption_context() -> None:
     assert tokens.challenge("game-7").hex() == expected
 
 
-@pytest.fixture(scope="module")
-def issuer() -> rsa.RSAPrivateKey:
-    return tokens.new_key()
-
-
 def test_a_token_is_good_for_one_key_in_one_game(issuer: rsa.RSAPrivateKey) -> None:
     der, key = tokens.public_der(issuer), Signer.fresh().public
     kept = tokens.request(der, "g", key)

@@ -18,7 +18,7 @@ from live.examples import GRID
 from live.test_batch import Town, played
 from palmatch.device import messages as m
 from palmatch.domains.mobility import Points
-from palmatch.live import service, tokens
+from palmatch.live import service
 from palmatch.live.codec import decode
 from palmatch.live.journal import Journal
 from palmatch.live.listing import PublicSetup
@@ -65,11 +65,6 @@ def on(bus: Bus, faulty: type[Faulty], **more: Any) -> Bus:
 
     bus.open = opened  # type: ignore[method-assign]
     return bus
-
-
-@pytest.fixture(scope="module")
-def issuer() -> rsa.RSAPrivateKey:
-    return tokens.new_key()
 
 
 # A slot takes 2 s. Tables do not come where one slot ends and the next begins: devices would then begin in different

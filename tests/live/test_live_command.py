@@ -7,7 +7,6 @@ import csv
 import json
 import os
 import re
-import ssl
 import subprocess
 import sys
 import time
@@ -15,28 +14,22 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 import trustme
 
 import palmatch as pm
 from live.buses import TRUST
-from live.conftest import MOSQUITTO, RUN_AS, Broker, free_port
-from live.examples import MESSAGES, topic
+from live.conftest import MOSQUITTO, free_port
 from live.processes import line_of, party
 from palmatch.domains.mobility import Points, read_points
-from palmatch.errors import TransportError
 from palmatch.live.codec import packet_of
-from palmatch.live.keys import Signer
 from palmatch.live.listing import PublicSetup, read_resources
-from palmatch.live.mosquitto import Mosquitto
 from palmatch.live.rules import Crowd, MethodRules
 from palmatch.live.topics import Topic
-from palmatch.live.transport import Access, Hub, connect
+from palmatch.live.transport import Access, Hub
 from palmatch.live.trust import load_gateway
 from palmatch.methods.baselines import optimal_welfare
-from palmatch.studies.live_devices import DevicesPart, Member
 from palmatch.studies.live_game import warm_up
 from running import run
 
@@ -247,52 +240,14 @@ def test_a_broker_configuration_is_written_with_a_password_for_each_party(tmp_pa
     assert refused.returncode == 2
     again = run("live", "operator", *words, folder=tmp_path)
     assert "never overwritten" in again.stderr
-
-
-def test_a_broker_started_on_the_written_files_has_tls_and_an_access_list(tmp_path: Path) -> None:
-    if MOSQUITTO is None:
-        pytest.skip("Mosquitto is not installed (apt-get install mosquitto)")
-    authority, port = trustme.CA(), free_port()
-    issued = authority.issue_cert("127.0.0.1")
-    (tmp_path / "chain.pem").write_bytes(b"".join(part.bytes() for part in issued.cert_chain_pems))
-    (tmp_path / "key.pem").write_bytes(issued.private_key_pem.bytes())
-    (tmp_path / "vehicles.csv").write_text(VEHICLES)
-    assert run("live", "operator", "keys", "--resources", "vehicles.csv", folder=tmp_path).returncode == 0
-    files = ("--certificate", "chain.pem", "--key", "key.pem", "--port", str(port))
-    told = run("live", "board", "keys", "--write-mosquitto-conf", "broker", *files, folder=tmp_path)
+    (tmp_path / "chain.pem").touch()
+    (tmp_path / "key.pem").touch()
+    words = ("--write-mosquitto-conf", "tls", "--host", "0.0.0.0", "--certificate", "chain.pem", "--key", "key.pem")
+    told = run("live", "board", "keys", *words, folder=tmp_path)
     assert told.returncode == 0, told.stderr
-    if os.geteuid() == 0:
-        assert "chown mosquitto broker/users broker/access key.pem" in told.stdout.replace("\n", " ")
-    folder = tmp_path / "broker"
-    words = dict(line.split() for line in (folder / "passwords").read_text().splitlines())
-    if RUN_AS:
-        with (folder / "mosquitto.conf").open("a") as file:
-            file.write(f"user {RUN_AS}\n")
-    broker = Broker(Mosquitto(port=port), folder, words)
-
-    async def main() -> None:
-        context = ssl.create_default_context()
-        authority.configure_trust(context)
-        url = f"mqtts://127.0.0.1:{port}"
-        board = await connect(url, tls=context, user="board", password=words["board"])
-        device, spy = await connect(url, tls=context), await connect(url, tls=context)
-        heard, stolen = asyncio.Event(), list[bytes]()
-        await board.subscribe(topic("join"), lambda *_: heard.set())
-        await spy.subscribe(topic("join"), lambda _, packet: stolen.append(packet))
-        await device.publish(topic("open"), Signer.fresh().packet(topic("open"), MESSAGES["open"]))
-        await device.publish(topic("join"), Signer.fresh().packet(topic("join"), MESSAGES["join"]))
-        await asyncio.wait_for(heard.wait(), 20)
-        assert await spy.value(topic("open"), 0.5) is None
-        assert stolen == []
-        with pytest.raises(TransportError, match="certificate verify failed"):
-            await connect(url)
-        for transport in (board, device, spy):
-            await transport.close()
-
-    try:
-        asyncio.run(asyncio.wait_for(main(), 60))
-    finally:
-        broker.close()
+    assert os.geteuid() or "chown mosquitto tls/users tls/access key.pem" in told.stdout.replace("\n", " ")
+    configured = (tmp_path / "tls" / "mosquitto.conf").read_text()
+    assert re.search(r"^certfile .*chain\.pem\nkeyfile .*key\.pem$", configured, flags=re.MULTILINE)
 
 
 def test_the_seats_of_a_resource_are_resources_with_certificates_of_their_own(tmp_path: Path) -> None:
@@ -353,21 +308,6 @@ def test_a_device_that_refuses_or_finds_no_game_says_so_in_one_sentence_and_by_i
     assert json.loads(out.splitlines()[-1])["event"] == event
     assert told in " ".join(wrong.decode().split())
     assert "palmatch: " in wrong.decode()
-
-
-def test_a_process_of_the_demo_ends_when_the_one_that_started_it_is_gone(tmp_path: Path) -> None:
-    nowhere = f"ws://127.0.0.1:{free_port()}/bus"
-    member = Member("a", bytes(32), (40.75, -73.99), 1.0, str(tmp_path))
-    part = DevicesPart(nowhere, "", TRUST, "g", None, (member,), 0.0, 1.0)
-    with subprocess.Popen([sys.executable, "-m", "palmatch.studies.live_devices"], stdin=subprocess.PIPE) as process:
-        assert process.stdin is not None
-        process.stdin.write(msgspec.json.encode(part) + b"\n")
-        process.stdin.flush()
-        # It goes on trying to connect, until its standard input ends.
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(timeout=5)
-        process.stdin.close()
-        assert process.wait(timeout=60) == 1
 
 
 def children_of(process: int) -> list[int]:

@@ -15,7 +15,7 @@ from websockets.typing import Subprotocol
 
 from palmatch.live.issuer import Issuer
 from palmatch.live.keys import Signer
-from palmatch.live.ops import PrometheusMetrics, set_up
+from palmatch.live.ops import set_up
 from palmatch.live.transport import Hub
 from palmatch.live.transport.exchange import CBOR, Op, frame
 
@@ -94,18 +94,3 @@ def test_clients_choose_neither_what_is_logged_nor_how_many_lines(stream: io.Str
     assert 2 <= len(lines) <= 8
     assert "secret" not in stream.getvalue()
     assert not any("exception" in line for line in lines)
-
-
-def test_metrics_have_the_format_of_prometheus() -> None:
-    metrics = PrometheusMetrics()
-    metrics.add("palmatch_refused_total", 2, reason='a "b"\n')
-    metrics.add("palmatch_delivered_total")
-    metrics.observe("palmatch_phase_seconds", 3.0, phase="told")
-    text = metrics.text().decode()
-    assert "# TYPE palmatch_refused_total counter\n" in text
-    assert 'palmatch_refused_total{reason="a \\"b\\"\\n"} 2.0\n' in text
-    assert "palmatch_delivered_total 1.0\n" in text
-    assert 'palmatch_phase_seconds_bucket{le="5.0",phase="told"} 1.0\n' in text
-    assert "_created" not in text
-    with pytest.raises(KeyError):
-        metrics.add("unlisted", 1)

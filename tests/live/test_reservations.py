@@ -8,7 +8,6 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
-import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from live.buses import FLEET, FLEET_KEYS, KEYS, TRUST, Bus, Join, MemoryBus, certified
@@ -28,11 +27,6 @@ from palmatch.studies.live_devices import Faults, Faulty
 
 AT = [(40.7012, -73.9991), (40.7031, -73.9975)]
 CARS = np.array([(40.7015, -73.9985), (40.7080, -73.9930)])
-
-
-@pytest.fixture(scope="module")
-def issuer() -> rsa.RSAPrivateKey:
-    return tokens.new_key()
 
 
 class Dead(Faulty):

@@ -155,11 +155,6 @@ CARS = np.array([(40.7015, -73.9985), (40.7080, -73.9930)])
 PLACES = [(40.7012, -73.9991), (40.7031, -73.9975)]
 
 
-@pytest.fixture(scope="module")
-def issuer() -> rsa.RSAPrivateKey:
-    return tokens.new_key()
-
-
 def offered() -> Points:
     return Points("", FLEET[:2], CARS[:, 0], CARS[:, 1], None, None, ())
 

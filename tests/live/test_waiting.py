@@ -29,11 +29,6 @@ AT = [(40.7012, -73.9991), (40.7031, -73.9975), (40.7055, -73.9962), (40.7021, -
 CARS = np.array([(40.7015, -73.9985), (40.7080, -73.9930), (40.7040, -73.9960), (40.7022, -73.9940)])
 
 
-@pytest.fixture(scope="module")
-def issuer() -> rsa.RSAPrivateKey:
-    return tokens.new_key()
-
-
 def test_a_board_opens_its_game_when_an_issuer_that_was_away_has_announced_its_key(
     memory_folder: Path, issuer: rsa.RSAPrivateKey, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -8,23 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from itertools import groupby
 from typing import Any
 
 import pytest
 
-from live.conftest import MOSQUITTO
-from live.memory import MemoryBroker, VirtualLoop, apart, run_virtual
+from live.memory import VirtualLoop
 from live.wire import AuditSetup, WireAttack, attack_wire
 from live.wire.attack import worst_pair
-from live.wire.capture import observe_wire
 from palmatch.device import messages as m
 from palmatch.device import state
 from palmatch.device.records import Bulletin, ReportTable, RoundsTable
 from palmatch.errors import ProtocolError
 from palmatch.live.session import DeviceSession
 from palmatch.live.topics import Topic
-from palmatch.live.transport.exchange import Seen
 
 EPSILON, GAMES = 0.5, 80
 # With a smaller claim fewer games tell: 30 of 40 are enough for this one.
@@ -118,51 +114,3 @@ def test_a_device_that_leaves_as_soon_as_it_has_decided_is_caught(monkeypatch: p
     # On a busy machine other computing hides some of what is told: more games find it all the same.
     attack = attacked("bids", Pondering, games=2 * GAMES)
     assert attack.broken, attack.verdict
-
-
-def test_what_one_device_computes_delays_no_other() -> None:
-    async def other(times: list[float]) -> None:
-        await asyncio.sleep(0.1)
-        times.append(asyncio.get_running_loop().time())
-
-    async def busy(times: list[float], broker: MemoryBroker) -> None:
-        device, loop = broker.connect(), asyncio.get_running_loop()
-        assert isinstance(loop, VirtualLoop)
-        await device.publish(Topic("g", "report"), bytes(512))
-        loop.advance(5.0)
-        times.append(loop.time())
-        await device.subscribe(Topic("g", "open"), lambda *_: None)
-        await device.publish(Topic("g", "report"), bytes(512))
-        await asyncio.sleep(1.0)
-        times.append(loop.time())
-
-    async def main() -> None:
-        broker = MemoryBroker(0, lambda _: 0.5, seen.append)
-        await asyncio.gather(apart(busy(own, broker)), apart(other(others)))
-
-    seen: list[Seen] = []
-    own: list[float] = []
-    others: list[float] = []
-    run_virtual(main())
-    assert others == pytest.approx([0.1])
-    assert own == pytest.approx([5.0, 6.0])
-    assert [(one.op, one.time) for one in seen] == [
-        ("publish", 0.5),
-        ("subscribe", pytest.approx(5.0)),
-        ("publish", pytest.approx(5.5)),
-    ]
-
-
-@pytest.mark.parametrize("network", ["hub"])
-def test_games_over_a_broker_are_captured_with_all_that_a_device_sends(network: Any) -> None:
-    if network == "mqtt" and MOSQUITTO is None:
-        pytest.skip("Mosquitto is not installed (apt-get install mosquitto)")
-    setup = AuditSetup("report", epsilon=EPSILON)
-    captured = asyncio.run(setup.real(worst_pair(setup)[0], network))
-    own = [one for one in captured.packets if one.client == captured.target]
-    sent = [one.topic.split("/")[3] for one in own if one.op == "publish"]
-    # On a busy machine a copy may leave before the board has said that it has heard the first one.
-    assert [kind for kind, _ in groupby(sent)][:2] == ["join", "report"]
-    assert {one.topic.split("/")[3] for one in own if one.op == "subscribe"} >= {"open", "table", "result"}
-    assert [one.time for one in own] == sorted(one.time for one in own)
-    assert observe_wire(captured).steps

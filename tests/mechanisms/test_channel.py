@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 
 import palmatch as pm
 from palmatch.device.distribution import GRID
-from palmatch.matching import format_epsilon
 from palmatch.mechanisms import choice
 from palmatch.mechanisms.channel import (
     Channel,
@@ -163,27 +161,6 @@ def test_types_are_compared_by_columns_in_which_they_differ(seed, types, columns
     assert np.array_equal(informative_columns(utilities), np.column_stack(differ[::step]))
 
 
-def test_after_the_report_nothing_looks_at_the_truth():
-    batch = pm.data.city.batch(5.0)
-    problem = pm.mobility.problem(batch.requests, batch.vehicles, edge=2000)
-    keys = keys_of(problem.agent_ids)
-    here = reporting(Workspace(problem), Settings())
-    # All agents elsewhere in the same cell of the same square: the same reports, so the same matching.
-    moved = problem.types.copy()
-    for agent, number in enumerate(here.channel_of):
-        region, channel = here.region_of_channel[number], here.channels[number]
-        moved[agent] = region.types[np.flatnonzero(channel.cell_of == here.cell[agent])[-1]]
-    elsewhere = replace(problem, types=moved)
-    there = reporting(Workspace(elsewhere), Settings())
-    for seed in range(5):
-        np.testing.assert_array_equal(
-            draw_reports(here, randomness(keys, seed)), draw_reports(there, randomness(keys, seed))
-        )
-        one, two = pm.match(problem, "once", seed=seed), pm.match(elsewhere, "once", seed=seed)
-        np.testing.assert_array_equal(one.resource_of, two.resource_of)
-    np.testing.assert_array_equal(here.opening, there.opening)
-
-
 def test_reports_do_not_follow_from_what_is_published():
     batch = pm.data.city.batch(5.0)
     problem = pm.mobility.problem(batch.requests, batch.vehicles, edge=2000)
@@ -220,10 +197,6 @@ def test_once_loses_less_than_palma_and_needs_fewer_rounds():
 def test_chances_that_are_none_are_refused(wanted):
     with pytest.raises(pm.InputError, match="at least 0"):
         enforce_epsilon(np.array(wanted), 1.0)
-
-
-def test_a_budget_is_never_said_to_be_smaller_than_it_is():
-    assert [format_epsilon(epsilon) for epsilon in (1.0, 0.5, 1.0000049, 2.9999999)] == ["1", "0.5", "1.00001", "3"]
 
 
 def test_an_infinite_budget_is_no_guarantee():

@@ -76,12 +76,6 @@ def test_the_radius_is_that_of_the_lambert_function_at_fifty_digits(monkeypatch:
     assert found == pytest.approx(exact, rel=1e-9, abs=3e-8)
 
 
-def test_the_radius_solves_the_equation_that_defines_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    chances = np.linspace(0.001, 0.999, 200)
-    found = radii_at(monkeypatch, (chances * GRID).astype(np.int64).tolist())
-    assert 1 - (1 + found) * np.exp(-found) == pytest.approx(chances, abs=1e-12)
-
-
 def test_the_noise_is_scaled_to_half_the_edge_of_ones_own_square() -> None:
     # The radius falls with ε and grows with the edge: ε / (edge / 2) a metre.
     small, large = town(400, 3, edge=1000.0), town(400, 3, edge=4000.0)

@@ -101,14 +101,6 @@ def test_the_best_columns_are_the_same_by_insertion_and_by_sorting(count: int) -
     assert best_columns(utilities, count).tolist() == expected
 
 
-def test_equal_utilities_are_ranked_by_number_not_by_spelling() -> None:
-    could_be = {"x": [[0.5, 0.5, 0.5]]}
-    problem = pm.table.problem([[0.5, 0.5, 0.5]], ["x"], could_be, resource_ids=["10", "9", "1"])
-    assert sets_by_id(problem, region_tables(problem)[0]) == [{"1"}, {"9"}, {"10"}]
-    problem = pm.table.problem([[0.5, 0.5, 0.5]], ["x"], could_be, resource_ids=["10", "9", "a"])
-    assert sets_by_id(problem, region_tables(problem)[0]) == [{"10"}, {"9"}, {"a"}]
-
-
 def test_progress_is_told_for_every_region() -> None:
     could_be = {name: [[0.5]] for name in "abc"}
     told: list[tuple[int, int]] = []

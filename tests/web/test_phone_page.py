@@ -158,23 +158,6 @@ def test_two_phones_and_a_device_in_python_play_one_game(browser: Any, tmp_path:
     assert first.inner_text("#member") == key
 
 
-def test_resources_that_are_certified_for_no_hand_over_get_no_place_of_a_phone(
-    browser: Any, tmp_path: Path, parties: ExitStack
-) -> None:
-    town = Town(tmp_path, parties, "--hand-over", "none")
-    page = town.phone(browser, color_scheme="dark")
-    page.click("#here")
-    page.locator("#place", has_text="is public").wait_for()
-    take_part(page)
-    got = ended(page)
-    code = re.search(r"You got (v\d)\. Show it the code ([A-Z2-7]{4}-[A-Z2-7]{4}) on arrival", got)
-    assert code is not None, got
-    assert line_of(town.gateway, rf"{code[1]} (.*)")[1] == f"is reserved for the code {code[2]}"
-    assert f"To {code[1]} alone: a reservation code, not your position." in page.inner_text("#revealed")
-    page.screenshot(path=tmp_path / "phone-dark.png", full_page=True)
-    assert page.wrong == []
-
-
 def test_a_phone_that_is_cut_off_in_a_game_connects_again_and_goes_on(
     browser: Any, tmp_path: Path, parties: ExitStack
 ) -> None:

@@ -7,7 +7,6 @@ two reports for one token. docs/live-faults.md names the test of each row.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -61,12 +60,3 @@ def test_a_bulletin_that_is_missed_is_read_when_it_is_retained(memory_folder: Pa
 def test_a_flood_costs_time_and_nothing_else(memory_folder: Path, broker: str) -> None:
     [game] = play(memory_folder, broker, protocols=["report"], flood=True)
     assert sum(resource is not None for resource, _ in game.got.values()) == RESOURCES
-
-
-def test_every_test_that_the_failure_table_names_is_there() -> None:
-    root = Path(__file__).parents[2]
-    named = set(re.findall(r"`(test_\w+)`", "".join(page.read_text() for page in (root / "docs").glob("live*.md"))))
-    texts = [file.read_text() for file in (root / "tests").rglob("test_*.py")]
-    written = {name for text in texts for name in re.findall(r"def (test_\w+)", text)}
-    assert len(named) > 20
-    assert named <= written
