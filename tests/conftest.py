@@ -1,13 +1,9 @@
 """What all tests share: where everything is meant to be installed, a test that is skipped because it is not fails."""
 
-from __future__ import annotations
-
 import gc
 import os
 import tempfile
-from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,7 +16,7 @@ gc.set_threshold(50_000)
 EVERYTHING_IS_THERE = "PALMATCH_EVERYTHING_IS_THERE"
 
 
-def _refused(report: Any) -> Any:
+def _refused(report):
     """Return the report of a skip as a failure, if what it misses should be there."""
     if report.skipped and os.environ.get(EVERYTHING_IS_THERE) and "not installed" in str(report.longrepr):
         report.outcome = "failed"
@@ -29,12 +25,12 @@ def _refused(report: Any) -> Any:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+def pytest_runtest_makereport(item, call):
     return _refused((yield))
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Any, Any]:
+def pytest_make_collect_report(collector):
     return _refused((yield))
 
 
@@ -47,7 +43,7 @@ def registered_methods() -> Iterator[None]:
 
 
 @pytest.fixture
-def memory_folder(tmp_path: Path) -> Iterator[Path]:
+def memory_folder(tmp_path):
     """A folder where an fsync costs nothing, for tests that end a board or play a day many times within one process."""
     shared = Path("/dev/shm")
     if not os.access(shared, os.W_OK):

@@ -1,7 +1,5 @@
 """Small days for the tests: trips that a test chooses, and what an observer sees of them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

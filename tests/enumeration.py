@@ -5,8 +5,6 @@ here knows a formula of the product; chances are whole numbers over a power of t
 environment may answer anything at any time, whatever the other agents could really do.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence

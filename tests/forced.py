@@ -5,8 +5,6 @@ as well, those of noisy places from `mechanisms.laplace.obfuscate`.
 Whatever else these functions return is what they really return.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace

@@ -4,8 +4,6 @@
 the commit says why.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from hashlib import blake2b

@@ -3,8 +3,6 @@
 `make test` runs it beside the linters. It only saves time: a test compiles what is not there.
 """
 
-from __future__ import annotations
-
 import gc
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context

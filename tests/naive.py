@@ -3,8 +3,6 @@
 Nothing in here may import what it is a twin of.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import permutations

@@ -49,7 +49,6 @@ class Node:
         self._process.communicate(timeout=60)
 
     def ask(self, **question: Any) -> Any:
-        assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(question) + "\n")
         self._process.stdin.flush()

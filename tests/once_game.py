@@ -5,8 +5,6 @@ nothing here knows how a channel is written down. What it bids on posted prices 
 that report. Chances are whole numbers over a power of two.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@
 games, and the explorer, in processes of their own.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from datetime import datetime, timedelta

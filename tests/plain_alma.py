@@ -1,7 +1,5 @@
 """The game of `matchers.alma` agent by agent, as they would be told: the oracle of the compiled one."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 

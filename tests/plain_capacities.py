@@ -1,7 +1,5 @@
 """Several units played plainly: the optimum by dynamic programming, and bids one after the other. Slow oracles."""
 
-from __future__ import annotations
-
 from itertools import count
 
 import numpy as np
@@ -24,7 +22,7 @@ def best_welfare(utilities: np.ndarray, capacities: Capacities) -> float:
     return max(best.values())
 
 
-def _choices(agent, demand, left, utilities, conflicts):  # type: ignore[no-untyped-def]
+def _choices(agent, demand, left, utilities, conflicts):
     open_to = [r for r, free in enumerate(left) if free and (agent, r) not in conflicts]
     for chosen in range(1 << len(open_to)):
         taken = [r for place, r in enumerate(open_to) if chosen >> place & 1]

@@ -3,8 +3,6 @@
 What is held is counted in sets. Where agents are matched with each other, an attempt concerns both its ends.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Container
 from dataclasses import replace

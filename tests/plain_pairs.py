@@ -1,7 +1,5 @@
 """Agents matched with each other: what is best, by trying everything."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import combinations
 

@@ -1,7 +1,5 @@
 """New York City's portal of taxi trips, as far as `benchmarks.taxi` asks it, with a few trips on 127.0.0.1."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading

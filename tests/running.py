@@ -1,7 +1,5 @@
 """The command as the tests run it."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import shlex

@@ -1,7 +1,5 @@
 """Small regions with an account, ready for a device to step on: what the tests of the guarantee are played on."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -46,7 +44,7 @@ class Stage:
 
 def stage(problem: Problem, policy: Policy, accountant: str, *, epsilon: float, delta: float) -> Stage:
     workspace = Workspace(problem)
-    numbers = Settings(epsilon=epsilon, delta=delta, accountant=accountant)  # type: ignore[arg-type]
+    numbers = Settings(epsilon=epsilon, delta=delta, accountant=accountant)
     every_agent = budgets(problem, numbers)
     chosen = accounts(workspace, policy, workspace.tables(policy), every_agent, numbers)
     return staged(problem, policy, chosen, epsilon=epsilon, delta=delta)
@@ -114,8 +112,8 @@ def random_policy(seed: int) -> Policy:
         truth_selection=float(chance.choice([0.05, 0.2, 0.5, 0.9, 1.0])),
         truth_backoff=float(chance.choice([0.05, 0.2, 0.5, 0.9, 1.0])),
         gamma=float(chance.choice([0.05, 0.3])),
-        selection_noise=str(chance.choice(["representative", "uniform"])),  # type: ignore[arg-type]
-        backoff_noise=[0.15, "representative"][chance.integers(2)],  # type: ignore[arg-type]
+        selection_noise=str(chance.choice(["representative", "uniform"])),
+        backoff_noise=[0.15, "representative"][chance.integers(2)],
     )
 
 

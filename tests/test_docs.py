@@ -1,7 +1,5 @@
 """What the documentation says is true: its Python and commands run, its links lead somewhere, lists are complete."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import doctest
@@ -14,10 +12,8 @@ import re
 import shlex
 import shutil
 import tomllib
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import polars as pl
 import pytest
@@ -53,16 +49,16 @@ REFERENCE = [
 SECTIONS = ("Examples", "References")
 
 
-def has_section(found: object, section: str) -> bool:
+def has_section(found, section):
     return re.search(rf"^{section}\n-+\n\S", inspect.getdoc(found) or "", flags=re.MULTILINE) is not None
 
 
-def names(found: object, name: str) -> bool:
+def names(found, name):
     text = inspect.getdoc(found) or ""
     return re.search(rf"^(?:\w+, )*{name}(?:, \w+)*:?$", text, flags=re.MULTILINE) is not None
 
 
-def lacks(found: Any, members: Sequence[str] | None) -> Iterator[str]:
+def lacks(found, members):
     """Yield what the docstrings of a name of the reference lack."""
     if inspect.ismodule(found):
         # Examples are at the functions, where some are shown.
@@ -79,11 +75,11 @@ def lacks(found: Any, members: Sequence[str] | None) -> Iterator[str]:
             yield from of_call(found.__call__)
 
 
-def without(found: Any, sections: Sequence[str]) -> Iterator[str]:
+def without(found, sections):
     yield from (section for section in sections if not has_section(found, section))
 
 
-def of_call(found: Any, *, sections: Sequence[str] = SECTIONS) -> Iterator[str]:
+def of_call(found, *, sections=SECTIONS):
     signature = inspect.signature(found)
     for parameter in signature.parameters:
         if parameter not in ("self", "cls") and not (has_section(found, "Parameters") and names(found, parameter)):
@@ -98,7 +94,7 @@ def of_call(found: Any, *, sections: Sequence[str] = SECTIONS) -> Iterator[str]:
     yield from without(found, sections)
 
 
-def of_class(found: Any, members: Sequence[str] | None) -> Iterator[str]:
+def of_class(found, members):
     yield from without(found, SECTIONS)
     if dataclasses.is_dataclass(found) and members is None:
         fields = [field.name for field in dataclasses.fields(found) if not field.name.startswith("_")]
@@ -116,19 +112,19 @@ def of_class(found: Any, members: Sequence[str] | None) -> Iterator[str]:
             yield from (f"{name}: {what}" for what in of_call(plain, sections=()))
 
 
-def under_heading(html: str, anchor: str) -> str:
+def under_heading(html, anchor):
     """Return what stands under a heading of a page, up to the next one that is not below it."""
     heading = re.search(rf'<h(\d) id="{re.escape(anchor)}"', html)
     assert heading is not None, anchor
     return re.split(rf"<h[1-{heading[1]}] ", html[heading.end() :], maxsplit=1)[0]
 
 
-def name_of(page: Path) -> str:
+def name_of(page):
     return str(page.relative_to(ROOT))
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("docs") / "examples"
     shutil.copytree(ROOT / "examples", place)
     write_trips(place / "trips.csv")
@@ -139,10 +135,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def hooks() -> ModuleType:
+def hooks():
     pytest.importorskip("mkdocs", reason="mkdocs is not installed")
     spec = importlib.util.spec_from_file_location("docs_hooks", ROOT / "docs" / "hooks.py")
-    assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -150,7 +145,7 @@ def hooks() -> ModuleType:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if "```python" in page.read_text()], ids=name_of)
-def test_the_python_on_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_python_on_a_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for block in re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL):
         with contextlib.redirect_stdout(io.StringIO()):
@@ -158,7 +153,7 @@ def test_the_python_on_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("line", OTHERS)
-def test_a_command_on_a_page_runs(line: str, folder: Path, tmp_path: Path) -> None:
+def test_a_command_on_a_page_runs(line, folder, tmp_path):
     if "--cluster" in line:
         pytest.importorskip("distributed", reason="distributed is not installed: pip install 'palmatch[dask]'")
     if line.startswith(("day ", "reproduce ")):
@@ -168,7 +163,7 @@ def test_a_command_on_a_page_runs(line: str, folder: Path, tmp_path: Path) -> No
     assert (told.returncode, told.stderr) == (0, ""), told.stderr
 
 
-def test_a_shorter_form_of_a_command_is_one_that_a_page_has() -> None:
+def test_a_shorter_form_of_a_command_is_one_that_a_page_has():
     lines = [line for _, line in COMMANDS]
     for table in (INSTEAD, TIMES):
         for entry, words in table.items():
@@ -189,7 +184,7 @@ NOT_RUN = {
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page != OPERATE], ids=name_of)
-def test_every_block_of_a_page_is_run_or_there_is_a_reason(page: Path) -> None:
+def test_every_block_of_a_page_is_run_or_there_is_a_reason(page):
     text = re.sub(r" *\\\n\s*", " ", page.read_text())
     kinds = set(re.findall(r"^```(\w*)$(?:.|\n)*?^```$", text, flags=re.MULTILINE))
     assert kinds <= {"bash", "bibtex", "python", "toml"}
@@ -202,18 +197,18 @@ def test_every_block_of_a_page_is_run_or_there_is_a_reason(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_a_page_names_the_wheel_of_this_version(page: Path) -> None:
+def test_a_page_names_the_wheel_of_this_version(page):
     assert set(re.findall(r"palmatch-([\d.]+)-py3-none-any\.whl", page.read_text())) <= {pm.__version__}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_modules_named_on_a_page_exist(page: Path) -> None:
+def test_modules_named_on_a_page_exist(page):
     for module in set(re.findall(r"python -m (benchmarks\.\w+)", page.read_text())):
         assert (ROOT / (module.replace(".", "/") + ".py")).exists(), module
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_links_on_a_page_lead_somewhere(page: Path) -> None:
+def test_links_on_a_page_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text()):
         if not target.startswith("http") and not (ROOT / "docs" / "reference" / Path(target).name).match(
             "command-line.md"
@@ -221,11 +216,11 @@ def test_links_on_a_page_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), target
 
 
-def test_the_readme_stays_short() -> None:
+def test_the_readme_stays_short():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 80
 
 
-def test_every_word_of_the_command_is_documented() -> None:
+def test_every_word_of_the_command_is_documented():
     text = COMMANDS_PAGE.read_text()
     words = [" ".join(words) for words in command_words()]
     assert words
@@ -233,7 +228,7 @@ def test_every_word_of_the_command_is_documented() -> None:
         assert f"palmatch {word}" in text, word
 
 
-def test_the_command_reference_has_every_option(hooks: ModuleType) -> None:
+def test_the_command_reference_has_every_option(hooks):
     text = hooks.command_reference()
     for words in command_words():
         section = text.split(f" palmatch {' '.join(words)}\n", 1)[1].split("\n## palmatch", 1)[0]
@@ -243,37 +238,34 @@ def test_the_command_reference_has_every_option(hooks: ModuleType) -> None:
                 assert f"`{name}`" in section, (words, name)
 
 
-def test_changelog_and_citation_name_the_version_of_the_package() -> None:
+def test_changelog_and_citation_name_the_version_of_the_package():
     newest = re.search(
         r"^## \[([\d.]+)\] - (\d{4}-\d{2}-\d{2})$", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE
     )
-    assert newest is not None
     assert newest[1] == pm.__version__
     citation = (ROOT / "CITATION.cff").read_text()
     assert f"\nversion: {newest[1]}\ndate-released: {newest[2]}\n" in citation
 
 
-def test_every_method_is_documented() -> None:
+def test_every_method_is_documented():
     text = COMMANDS_PAGE.read_text()
     for method in pm.METHODS:
         assert f"`{method}`" in text, method
 
 
-def test_every_public_name_is_in_the_reference() -> None:
+def test_every_public_name_is_in_the_reference():
     text = (ROOT / "docs" / "reference" / "api.md").read_text()
     for name in pm.__all__:
         assert f"::: palmatch.{name}\n" in text, name
 
 
 @pytest.mark.parametrize(("name", "members"), REFERENCE, ids=[name for name, _ in REFERENCE])
-def test_what_the_reference_shows_says_what_it_takes_and_returns_and_has_an_example_and_references(
-    name: str, members: list[str] | None
-) -> None:
+def test_what_the_reference_shows_says_what_it_takes_and_returns_and_has_an_example_and_references(name, members):
     assert not list(lacks(pydoc.locate(name), members)), name
 
 
-def test_a_docstring_that_lacks_something_is_found() -> None:
-    def half_said(given: int, forgotten: int) -> int:
+def test_a_docstring_that_lacks_something_is_found():
+    def half_said(given, forgotten):
         """Return a number.
 
         Parameters
@@ -290,7 +282,7 @@ def test_a_docstring_that_lacks_something_is_found() -> None:
         ----------
         """
 
-    def two_at_once(first: int, second: str = "") -> None:
+    def two_at_once(first, second=""):
         """Take two.
 
         Parameters
@@ -313,7 +305,7 @@ def test_a_docstring_that_lacks_something_is_found() -> None:
     assert list(lacks(two_at_once, None)) == ["an entry for each of first, second"]
 
 
-def test_examples_in_docstrings_hold() -> None:
+def test_examples_in_docstrings_hold():
     shown = [pydoc.locate(name) for name, _ in REFERENCE]
     homes = {found.__name__ if isinstance(found, ModuleType) else found.__module__ for found in shown}
     tried = 0
@@ -324,7 +316,7 @@ def test_examples_in_docstrings_hold() -> None:
     assert tried > 100
 
 
-def test_the_architecture_page_lists_the_packages_there_are() -> None:
+def test_the_architecture_page_lists_the_packages_there_are():
     page = (ROOT / "docs" / "architecture.md").read_text().split("## Around the package")[0]
     listed = set(re.findall(r"^\| `([\w/.]+)` \|", page, flags=re.MULTILINE))
     source = ROOT / "src" / "palmatch"
@@ -333,14 +325,14 @@ def test_the_architecture_page_lists_the_packages_there_are() -> None:
     assert listed == packages | modules
 
 
-def test_every_test_that_the_failure_table_names_is_there() -> None:
+def test_every_test_that_the_failure_table_names_is_there():
     named = set(re.findall(r"`(test_\w+)`", "".join(page.read_text() for page in (ROOT / "docs").glob("live*.md"))))
     texts = [file.read_text() for file in (ROOT / "tests").rglob("test_*.py")]
     assert len(named) > 20
     assert named <= {name for text in texts for name in re.findall(r"def (test_\w+)", text)}
 
 
-def test_the_site_builds_without_a_warning(hooks: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_site_builds_without_a_warning(hooks, tmp_path, monkeypatch):
     from mkdocs.commands.build import build
     from mkdocs.config import load_config
 

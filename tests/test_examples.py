@@ -1,7 +1,5 @@
 """The examples run as they stand, and their files are what the README's commands ask for."""
 
-from __future__ import annotations
-
 import json
 import re
 import runpy
@@ -21,7 +19,7 @@ COMMANDS = re.findall(r"^    palmatch (.+)$", (EXAMPLES / "README.md").read_text
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("examples") / "examples"
     shutil.copytree(EXAMPLES, place)
     return place
@@ -31,14 +29,14 @@ SCRIPTS = [path for path in sorted(EXAMPLES.glob("*.py")) if "print(" in path.re
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
-def test_a_script_runs(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_script_runs(script, capsys):
     runpy.run_path(str(script), run_name="__main__")
     assert capsys.readouterr().out
 
 
 @pytest.mark.parametrize("notebook", sorted(EXAMPLES.glob("*.ipynb")), ids=lambda path: path.stem)
 @pytest.mark.filterwarnings("default")  # those of Jupyter are its own
-def test_a_notebook_runs(notebook: Path, folder: Path) -> None:
+def test_a_notebook_runs(notebook, folder):
     nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed")
     nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed")
     pytest.importorskip("ipykernel", reason="ipykernel is not installed")
@@ -48,12 +46,12 @@ def test_a_notebook_runs(notebook: Path, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_of_the_page_runs(command: str, folder: Path) -> None:
+def test_a_command_of_the_page_runs(command, folder):
     told = run(*command.split(), folder=folder)
     assert (told.returncode, told.stderr) == (0, ""), told.stderr
 
 
-def test_no_command_writes_among_the_examples_unless_told_to() -> None:
+def test_no_command_writes_among_the_examples_unless_told_to():
     there = {path.name for path in EXAMPLES.iterdir()}
     found = []
     for name, *word in command_words():
@@ -63,7 +61,7 @@ def test_no_command_writes_among_the_examples_unless_told_to() -> None:
     assert not there & {Path(default).parts[0] for default in found}
 
 
-def test_the_command_writes_the_examples_into_a_new_folder_only(tmp_path: Path) -> None:
+def test_the_command_writes_the_examples_into_a_new_folder_only(tmp_path):
     told = run("examples", "--out", "begin", folder=tmp_path)
     assert (told.returncode, told.stderr) == (0, ""), told.stderr
     written = {str(path.relative_to(tmp_path / "begin")) for path in (tmp_path / "begin").rglob("*") if path.is_file()}
@@ -75,7 +73,7 @@ def test_the_command_writes_the_examples_into_a_new_folder_only(tmp_path: Path) 
     assert "choose another --out" in again.stderr
 
 
-def test_squares_are_polygons_around_their_agents(folder: Path) -> None:
+def test_squares_are_polygons_around_their_agents(folder):
     run("plan", "agents.csv", "vehicles.csv", "--regions-out", "map.geojson", folder=folder)
     found = json.loads((folder / "map.geojson").read_text())
     assert found["type"] == "FeatureCollection"
@@ -96,7 +94,7 @@ def test_squares_are_polygons_around_their_agents(folder: Path) -> None:
     assert inside == len(agents)
 
 
-def test_regions_without_a_place_have_no_map(folder: Path) -> None:
+def test_regions_without_a_place_have_no_map(folder):
     words = ("plan", "reviewers.csv", "papers.csv", "--domain", "papers")
     assert "Ranking" in run(*words, folder=folder).stdout
     assert (
@@ -106,7 +104,7 @@ def test_regions_without_a_place_have_no_map(folder: Path) -> None:
     assert json.loads(told.stdout)["features"]
 
 
-def test_the_demo_leaves_the_files_that_it_used(tmp_path: Path) -> None:
+def test_the_demo_leaves_the_files_that_it_used(tmp_path):
     told = run("demo", "--hour", 5, "--runs", 1, "--seed", 0, "--out", "demo", "--json", "demo.json", folder=tmp_path)
     assert told.returncode == 0, told.stderr
     files = ("demo/agents.csv", "demo/vehicles.csv")
@@ -116,9 +114,7 @@ def test_the_demo_leaves_the_files_that_it_used(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "again.json").read_text())["rows"][0]["loss_mean"] == of_demo["hungarian-region"]
 
 
-def test_sumos_taxis_are_dispatched_by_every_method(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sumos_taxis_are_dispatched_by_every_method(tmp_path, monkeypatch, capsys):
     for name in ("sumo", "sumolib", "traci"):
         pytest.importorskip(name, reason="needs the extra sumo")
     script = EXAMPLES / "sumo" / "dispatch.py"
@@ -134,9 +130,7 @@ def test_sumos_taxis_are_dispatched_by_every_method(
     assert "greedy" in capsys.readouterr().out
 
 
-def test_a_city_of_four_districts_plays_on_one_broker_and_on_four_hubs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_city_of_four_districts_plays_on_one_broker_and_on_four_hubs(tmp_path, monkeypatch, capsys):
     transports = ["mqtt", "hub"] if MOSQUITTO is not None else ["hub"]
     script = EXAMPLES / "live" / "districts" / "districts.py"
     words = [str(script), "--out", str(tmp_path), "--devices", "8", "--transport", ",".join(transports)]

@@ -1,7 +1,5 @@
 """What every method does on fixed problems stays what it was, unless a commit says otherwise."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -14,16 +12,16 @@ import frozen
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, str]:
+def found():
     return frozen.hashes()
 
 
 @pytest.mark.parametrize("case", json.loads(frozen.FILE.read_text()))
-def test_a_method_gives_the_matching_that_it_gave(case: str, found: dict[str, str]) -> None:
+def test_a_method_gives_the_matching_that_it_gave(case, found):
     assert found[case] == json.loads(frozen.FILE.read_text())[case], f"{case}: python tests/frozen.py, and say why"
 
 
-def test_a_processor_with_fewer_instructions_gives_the_same_matchings(found: dict[str, str]) -> None:
+def test_a_processor_with_fewer_instructions_gives_the_same_matchings(found):
     # numpy computes exponentials and logarithms by other code there, with other last bits.
     wider = np.show_config(mode="dicts")["SIMD Extensions"].get("found", [])
     if not wider:

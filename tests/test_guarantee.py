@@ -1,7 +1,5 @@
 """What a guarantee says is what holds: never less than the true ε, and (ε, δ) as it is defined."""
 
-from __future__ import annotations
-
 from math import exp, log
 
 import numpy as np
@@ -19,19 +17,19 @@ from palmatch.streams import keys_of, randomness
 HERE = (40.75, -73.99)
 
 
-def agents_and_vehicles() -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
+def agents_and_vehicles():
     agents = [(HERE[0] + 0.001 * n, HERE[1]) for n in range(4)]
     return agents, [(lat, lon + 0.002) for lat, lon in agents]
 
 
 @given(st.floats(0, 1e6), st.integers(1, 9))
-def test_no_number_of_a_guarantee_is_printed_smaller_than_it_is(value: float, digits: int) -> None:
+def test_no_number_of_a_guarantee_is_printed_smaller_than_it_is(value, digits):
     shown = float(rounded_up(value, digits))
     assert shown >= value
     assert shown <= value * (1 + 10.0 ** (1 - digits)) + 5e-324
 
 
-def test_a_budget_a_little_above_one_is_not_printed_as_one() -> None:
+def test_a_budget_a_little_above_one_is_not_printed_as_one():
     assert format_epsilon(1.0) == "1"
     assert format_epsilon(1.0000004) == "1.00001"
     agents, vehicles = agents_and_vehicles()
@@ -43,7 +41,7 @@ def test_a_budget_a_little_above_one_is_not_printed_as_one() -> None:
 
 
 @pytest.mark.parametrize("method", [name for name, one in pm.METHODS.items() if one.spends])
-def test_the_guarantee_for_mixed_budgets_is_that_of_the_largest_one(method: str) -> None:
+def test_the_guarantee_for_mixed_budgets_is_that_of_the_largest_one(method):
     chance, own = np.random.default_rng(3), np.full(40, 0.5)
     places, cars = (chance.uniform(HERE, (HERE[0] + 0.03, HERE[1] + 0.03), (count, 2)) for count in (40, 30))
     own[:6] = 2.0
@@ -56,7 +54,7 @@ def test_the_guarantee_for_mixed_budgets_is_that_of_the_largest_one(method: str)
     assert stated[0] == stated[1] >= matchings[0].epsilon.max()
 
 
-def test_posterior_odds_are_only_spoken_of_where_they_are_bounded() -> None:
+def test_posterior_odds_are_only_spoken_of_where_they_are_bounded():
     assert "posterior odds" in pldp_statement(1.0)
     assert "e^ε = 2.72" in pldp_statement(1.0)
     # (ε, δ) leaves events of probability δ on which odds are unbounded, and these are not "failures of probability δ".
@@ -65,7 +63,7 @@ def test_posterior_odds_are_only_spoken_of_where_they_are_bounded() -> None:
     assert "Pr[S | one] ≤ e^ε Pr[S | the other] + δ" in with_delta
 
 
-def test_within_epsilon_and_delta_odds_may_change_more_than_epsilon_in_every_observation() -> None:
+def test_within_epsilon_and_delta_odds_may_change_more_than_epsilon_in_every_observation():
     # Why the sentence above must not speak of odds "but for a chance of δ": randomised response that is exactly
     # (ε, δ)-private changes the odds by more than e^ε whatever is observed.
     epsilon, delta = 0.1, 0.01
@@ -75,7 +73,7 @@ def test_within_epsilon_and_delta_odds_may_change_more_than_epsilon_in_every_obs
     assert (np.abs(np.log(one / other)) > epsilon).all()
 
 
-def test_the_noise_of_a_small_square_is_not_stated_for_a_large_one() -> None:
+def test_the_noise_of_a_small_square_is_not_stated_for_a_large_one():
     agents, vehicles = agents_and_vehicles()
 
     rows = pl.DataFrame(agents, schema=["lat", "lon"], orient="row").with_columns(
@@ -92,7 +90,7 @@ def test_the_noise_of_a_small_square_is_not_stated_for_a_large_one() -> None:
     assert "ε = 8" in seen.guarantee.statement
 
 
-def test_an_agent_with_a_large_budget_in_a_large_square_is_stated_too() -> None:
+def test_an_agent_with_a_large_budget_in_a_large_square_is_stated_too():
     agents, vehicles = agents_and_vehicles()
     problem = pm.mobility.problem(agents, vehicles, edge=1000)
     seen = obfuscate(
@@ -101,7 +99,7 @@ def test_an_agent_with_a_large_budget_in_a_large_square_is_stated_too() -> None:
     assert seen.guarantee.epsilon == pytest.approx(3)
 
 
-def test_a_table_does_not_say_every_agent_and_not_covered_at_once() -> None:
+def test_a_table_does_not_say_every_agent_and_not_covered_at_once():
     types = {"north": [[0.9, 0.4], [0.5, 0.6]]}
     problem = pm.table.problem([[0.9, 0.4], [0.7, 0.3]], ["north", "north"], types)
     covered = pm.match(problem, "once").guarantee
@@ -114,7 +112,7 @@ def test_a_table_does_not_say_every_agent_and_not_covered_at_once() -> None:
     assert "does not cover" not in problem.notes[0]
 
 
-def test_an_agent_beside_its_possible_types_really_is_covered_by_once() -> None:
+def test_an_agent_beside_its_possible_types_really_is_covered_by_once():
     # It reports as the nearest possible type, so that its report is distributed as that type's.
     types = {"north": [[0.9, 0.1], [0.1, 0.9]]}
     beside = pm.table.problem([[0.85, 0.1]] * 400, ["north"] * 400, types)
@@ -138,7 +136,7 @@ def test_likely_places_that_come_from_no_file_are_said_to_be_unprotected_too():
     ("hungarian", "Nothing is guaranteed"), ("published", "which does not hold as written"),
     ("hungarian-geo", "half an edge"),
 ])  # fmt: skip
-def test_a_record_says_what_a_review_asks_and_has_a_paragraph_for_a_policy(method: str, words: str) -> None:
+def test_a_record_says_what_a_review_asks_and_has_a_paragraph_for_a_policy(method, words):
     night = pm.data.city.batch(5.0)
     guarantee = pm.match(pm.mobility.problem(night.requests, night.vehicles), method, seed=1).guarantee
     record = deployment_record(guarantee, *pm.METHODS[method].parts)

@@ -1,7 +1,5 @@
 """The words of the package, its documentation and its tests: one word for each thing, and no metaphors."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -34,7 +32,7 @@ WORDS = {
 
 
 @pytest.mark.parametrize("wrong", WORDS)
-def test_one_word_stands_for_one_thing(wrong: str) -> None:
+def test_one_word_stands_for_one_thing(wrong):
     found = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
         for path in FILES

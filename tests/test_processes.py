@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -21,9 +19,8 @@ time.sleep(600)
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
-def test_a_process_in_the_background_ends_with_the_one_that_started_it(end: signal.Signals) -> None:
+def test_a_process_in_the_background_ends_with_the_one_that_started_it(end):
     with subprocess.Popen([sys.executable, "-c", STARTED], stdout=subprocess.PIPE, text=True) as parent:
-        assert parent.stdout is not None
         assert int(parent.stdout.readline()) != parent.pid
         parent.send_signal(end)
         # Both write to one pipe, which ends with the last of them; the test's own limit of time ends a wait in vain.

@@ -1,12 +1,9 @@
 """Matchings of one service that follow one another: one report a request, stored before it is used, within budgets."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +29,6 @@ from palmatch.device.ledger import (
     reopen,
 )
 from palmatch.errors import InputError, Refused
-from palmatch.matching import Matching
 from palmatch.session import Request, Session
 
 UNIT = 1 << UNIT_BITS
@@ -62,51 +58,51 @@ CHARGERS = pl.DataFrame(
 class Clock:
     """A device that has been running for some seconds; the time of day can be set."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.time, self.boot, self.uptime = 1_000_000, "first", 1000
 
-    def __call__(self) -> Now:
+    def __call__(self):
         return Now(self.time, self.boot, self.uptime)
 
-    def wait(self, seconds: int) -> None:
+    def wait(self, seconds):
         self.time, self.uptime = self.time + seconds, self.uptime + seconds
 
 
-def opened(folder: Path, **options: Any) -> Session:
+def opened(folder, **options):
     chosen: dict[str, Any] = {"edge": 1000.0, "spacing": 250.0, "epsilon": 2.0, "budget": pm.Budget(6), "seed": 3}
     return Session(**{"store": folder / "budgets.ledger", "clock": Clock(), **chosen, **options})
 
 
-def agents(places: np.ndarray = PLACES, ids: list[str] | None = None) -> pl.DataFrame:
+def agents(places=PLACES, ids=None):
     return pl.DataFrame({"id": ids or IDS[: len(places)], "lat": places[:, 0], "lon": places[:, 1]})
 
 
-def elsewhere(places: np.ndarray = PLACES) -> np.ndarray:
+def elsewhere(places=PLACES):
     """Other places of the same squares: the corner that is opposite in the square."""
     low, high = module.mobility.bounds_of(module.mobility.squares_of(places[:, 0], places[:, 1], 1000.0), 1000.0)
     return low + (high - low) * 0.999 - (places - low) * 0.99
 
 
-def matched(folder: Path, *given: Any, **options: Any) -> Matching:
+def matched(folder, *given, **options):
     with opened(folder) as session:
         return session.match(*given, **options)
 
 
-def public(matching: Matching) -> list[object]:
+def public(matching):
     return [matching.pairs, matching.utility.tolist(), matching.epsilon.tolist(), matching.charged.tolist(),
             matching.rounds, matching.guarantee, matching.welfare]  # fmt: skip
 
 
-def stored(folder: Path) -> dict[str, Request | None]:
+def stored(folder):
     with reopen(folder / "budgets.ledger") as ledger:
         known = {agent: ledger.kept(f"request of {agent}") for agent in IDS}
     return {agent: Request.unpacked(text) for agent, text in known.items()}
 
 
-def forced(monkeypatch: pytest.MonkeyPatch, shift: int = 0) -> None:
+def forced(monkeypatch, shift=0):
     """Let every agent report what its row says, whatever its cell is."""
 
-    def reports(plan: Any, draw: np.ndarray) -> np.ndarray:
+    def reports(plan, draw):
         most = [plan.channels[number].reports for number in plan.channel_of.tolist()]
         return np.array([(row + shift) % count for row, count in enumerate(most)])
 
@@ -117,9 +113,7 @@ def forced(monkeypatch: pytest.MonkeyPatch, shift: int = 0) -> None:
 
 
 @pytest.mark.parametrize("method", [name for name, method in pm.METHODS.items() if method.matcher])
-def test_populations_with_the_same_stored_reports_look_the_same_over_a_sequence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
-) -> None:
+def test_populations_with_the_same_stored_reports_look_the_same_over_a_sequence(tmp_path, monkeypatch, method):
     forced(monkeypatch)
     seen = []
     for name, places in (("one", PLACES), ("two", elsewhere())):
@@ -135,7 +129,7 @@ def test_populations_with_the_same_stored_reports_look_the_same_over_a_sequence(
     assert seen[0][0][0][3] == [1] * 4
 
 
-def test_the_place_decides_what_is_reported(tmp_path: Path) -> None:
+def test_the_place_decides_what_is_reported(tmp_path):
     """Without forced reports the same two populations differ, over some seeds: the test above compares something."""
     found = set()
     for seed in range(4):
@@ -148,7 +142,7 @@ def test_the_place_decides_what_is_reported(tmp_path: Path) -> None:
     assert len(found) > 4
 
 
-def test_an_agent_without_a_budget_is_matched_by_its_region_alone(tmp_path: Path) -> None:
+def test_an_agent_without_a_budget_is_matched_by_its_region_alone(tmp_path):
     seen = []
     for name, places in (("one", PLACES), ("two", elsewhere())):
         (tmp_path / name).mkdir()
@@ -158,7 +152,7 @@ def test_an_agent_without_a_budget_is_matched_by_its_region_alone(tmp_path: Path
     assert seen[0][2] == [0.0] * 6
 
 
-def test_later_places_of_a_waiting_agent_are_not_read(tmp_path: Path) -> None:
+def test_later_places_of_a_waiting_agent_are_not_read(tmp_path):
     seen = []
     for name, later in (("one", PLACES), ("two", PLACES + 0.02)):
         (tmp_path / name).mkdir()
@@ -168,7 +162,7 @@ def test_later_places_of_a_waiting_agent_are_not_read(tmp_path: Path) -> None:
     assert seen[0] == seen[1]
 
 
-def test_a_report_is_drawn_once_whatever_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_is_drawn_once_whatever_changes(tmp_path, monkeypatch):
     with opened(tmp_path) as session:
         first = session.match(agents(), CHARGERS)
     before = stored(tmp_path)
@@ -183,7 +177,7 @@ def test_a_report_is_drawn_once_whatever_changes(tmp_path: Path, monkeypatch: py
         assert matching.epsilon[[IDS.index(agent) for agent in reported]].sum() == 0.0
 
 
-def test_a_new_place_is_a_new_request_and_is_charged(tmp_path: Path) -> None:
+def test_a_new_place_is_a_new_request_and_is_charged(tmp_path):
     with opened(tmp_path) as session:
         one = session.match(agents(), CHARGERS)
         assert session.end([*IDS, "stranger", "a0"]) == 6
@@ -194,11 +188,10 @@ def test_a_new_place_is_a_new_request_and_is_charged(tmp_path: Path) -> None:
         assert session.remaining("a0") == 2.0
 
 
-def test_what_is_stored_keeps_epsilon_and_has_no_place(tmp_path: Path) -> None:
+def test_what_is_stored_keeps_epsilon_and_has_no_place(tmp_path):
     with opened(tmp_path, seed=None) as session:
         session.match(agents(), CHARGERS)
     for request in stored(tmp_path).values():
-        assert request is not None
         if request.chances:
             chances = np.frombuffer(module.zlib.decompress(request.chances), dtype="<i8")
             assert chances.max() <= np.exp(2.0) * chances.min()
@@ -207,12 +200,12 @@ def test_what_is_stored_keeps_epsilon_and_has_no_place(tmp_path: Path) -> None:
     assert not any(f"{value:.4f}"[:7] in text for value in PLACES[:, 0])
 
 
-def test_an_agent_that_had_nothing_to_tell_may_report_later_from_where_it_was(tmp_path: Path) -> None:
+def test_an_agent_that_had_nothing_to_tell_may_report_later_from_where_it_was(tmp_path):
     """Alone with one charger, a report says nothing and costs nothing; its place is not written meanwhile."""
     with opened(tmp_path) as session:
         alone = session.match(agents(PLACES[:1]), CHARGERS[:1])
         assert alone.charged.tolist() == [0]
-        assert stored(tmp_path)["a0"].chances == b""  # type: ignore[union-attr]
+        assert stored(tmp_path)["a0"].chances == b""
         later = session.match(agents(), CHARGERS)
         assert later.charged[0] == 1
     with opened(tmp_path / "two" if (tmp_path / "two").mkdir() is None else tmp_path) as session:
@@ -222,7 +215,7 @@ def test_an_agent_that_had_nothing_to_tell_may_report_later_from_where_it_was(tm
         assert session.match(agents(), CHARGERS).charged[0] == 0
 
 
-def test_a_place_of_a_request_that_another_process_has_ended_is_not_used_for_the_next_one(tmp_path: Path) -> None:
+def test_a_place_of_a_request_that_another_process_has_ended_is_not_used_for_the_next_one(tmp_path):
     north = PLACES[:1] + np.array([0.02, 0.0])
     with opened(tmp_path) as session:
         session.match(agents(PLACES[:1]), CHARGERS[:1])
@@ -250,10 +243,9 @@ opened(Path(sys.argv[1]), seed=None).match(agents(), CHARGERS)
 """
 
 
-def test_after_a_kill_between_storing_and_matching_the_stored_report_is_used(tmp_path: Path) -> None:
+def test_after_a_kill_between_storing_and_matching_the_stored_report_is_used(tmp_path):
     child = subprocess.Popen([sys.executable, "-c", _CHILD, str(tmp_path), str(HERE.parent)], stdout=subprocess.PIPE)
     try:
-        assert child.stdout is not None
         assert child.stdout.readline() == b"now\n"
     finally:
         child.send_signal(signal.SIGKILL)
@@ -267,11 +259,11 @@ def test_after_a_kill_between_storing_and_matching_the_stored_report_is_used(tmp
     assert {name: stored(tmp_path)[name] for name in IDS[:5]} == {name: before[name] for name in IDS[:5]}
 
 
-def test_a_report_is_on_the_disk_before_it_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_is_on_the_disk_before_it_is_used(tmp_path, monkeypatch):
     kept: list[dict[str, Request | None]] = []
     honest = Session._outcome
 
-    def watched(self: Session, workspace: Any, plan: Any, requests: Any, chance: Any) -> Any:
+    def watched(self, workspace, plan, requests, chance):
         kept.append(stored(tmp_path))
         assert list(kept[-1].values()) == list(requests)
         return honest(self, workspace, plan, requests, chance)
@@ -282,9 +274,7 @@ def test_a_report_is_on_the_disk_before_it_is_used(tmp_path: Path, monkeypatch: 
     assert len(kept) == 1
 
 
-def test_a_disk_that_fails_ends_in_an_error_and_no_report_is_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_fails_ends_in_an_error_and_no_report_is_used(tmp_path, monkeypatch):
     from palmatch.device import ledger
 
     with opened(tmp_path) as session:
@@ -294,7 +284,7 @@ def test_a_disk_that_fails_ends_in_an_error_and_no_report_is_used(
             session.match(agents(), CHARGERS)
 
 
-def test_lines_that_a_crash_has_cut_off_are_charged_and_kept_together_or_not_at_all(tmp_path: Path) -> None:
+def test_lines_that_a_crash_has_cut_off_are_charged_and_kept_together_or_not_at_all(tmp_path):
     path, limits = tmp_path / "budgets.ledger", Limits(10 * UNIT)
     with Store(path, limits=limits, clock=Clock()) as store:
         begin = path.stat().st_size
@@ -312,10 +302,10 @@ def test_lines_that_a_crash_has_cut_off_are_charged_and_kept_together_or_not_at_
 # --- one store for two processes ---
 
 
-def test_what_another_process_has_stored_meanwhile_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_another_process_has_stored_meanwhile_is_used(tmp_path, monkeypatch):
     honest, other = Session._write, []
 
-    def late(self: Session, *given: Any) -> Any:
+    def late(self, *given):
         if not other:
             other.append(None)
             with opened(tmp_path, seed=8) as second:
@@ -332,12 +322,10 @@ def test_what_another_process_has_stored_meanwhile_is_used(tmp_path: Path, monke
     assert len(charges) == len(set(charges))
 
 
-def test_a_request_that_another_process_writes_meanwhile_ends_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_request_that_another_process_writes_meanwhile_ends_all_the_same(tmp_path, monkeypatch):
     honest, asked = Store.kept_of, []
 
-    def late(self: Store, names: Any) -> Any:
+    def late(self, names):
         known = honest(self, names)
         asked.append(names)
         if len(asked) == 1:
@@ -370,7 +358,7 @@ with opened(Path(sys.argv[1]), seed=None, epsilon=1.0, budget=pm.Budget(4), cloc
 """
 
 
-def test_two_processes_keep_one_budget(tmp_path: Path) -> None:
+def test_two_processes_keep_one_budget(tmp_path):
     words = [sys.executable, "-c", _RIVAL, str(tmp_path), str(HERE.parent)]
     children = [subprocess.Popen(words, stdin=subprocess.PIPE, text=True) for _ in range(2)]
     for child in children:
@@ -395,7 +383,7 @@ def test_two_processes_keep_one_budget(tmp_path: Path) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 90), st.integers(1, 3), st.integers(-500, 500)), max_size=30))
-def test_in_any_window_no_more_than_the_budget_is_charged(tmp_path_factory: Any, steps: list[tuple[int, ...]]) -> None:
+def test_in_any_window_no_more_than_the_budget_is_charged(tmp_path_factory, steps):
     clock, charges = Clock(), []
     path = tmp_path_factory.mktemp("windows") / "budgets.ledger"
     with Store(path, limits=Limits(30, 5, 100), clock=clock) as store:
@@ -414,7 +402,7 @@ def test_in_any_window_no_more_than_the_budget_is_charged(tmp_path_factory: Any,
             assert sum(units for at, units in own if begin <= at <= begin + 100) <= 5
 
 
-def test_a_clock_that_is_set_gives_nothing_back_and_the_period_does(tmp_path: Path) -> None:
+def test_a_clock_that_is_set_gives_nothing_back_and_the_period_does(tmp_path):
     clock = Clock()
     with opened(tmp_path, budget=pm.Budget(2, per="1h"), clock=clock) as session:
         session.match(agents(), CHARGERS)
@@ -435,7 +423,7 @@ def test_a_clock_that_is_set_gives_nothing_back_and_the_period_does(tmp_path: Pa
         assert session.remaining("a0") == 2.0
 
 
-def test_a_lifetime_ends(tmp_path: Path) -> None:
+def test_a_lifetime_ends(tmp_path):
     clock, budget = Clock(), pm.Budget(2, per="1min", lifetime=5)
     with opened(tmp_path, budget=budget, clock=clock) as session:
         spent = []
@@ -448,7 +436,7 @@ def test_a_lifetime_ends(tmp_path: Path) -> None:
         assert "ε = 5 for all its requests ever" in opened_guarantee(session)
 
 
-def test_limits_that_are_raised_while_a_session_is_open_are_not_its_own(tmp_path: Path) -> None:
+def test_limits_that_are_raised_while_a_session_is_open_are_not_its_own(tmp_path):
     with opened(tmp_path, budget=pm.Budget(2)) as session:
         session.match(agents(), CHARGERS)
         session.end(IDS)
@@ -460,12 +448,12 @@ def test_limits_that_are_raised_while_a_session_is_open_are_not_its_own(tmp_path
         assert any("larger limits" in line for line in session.guarantee.not_covered)
 
 
-def opened_guarantee(session: Session) -> str:
+def opened_guarantee(session):
     return module._sequence(session.budget).statement
 
 
 @pytest.mark.parametrize("when_spent", ["region", "refuse"])
-def test_an_agent_whose_budget_is_spent_is_matched_by_its_region_or_refused(tmp_path: Path, when_spent: Any) -> None:
+def test_an_agent_whose_budget_is_spent_is_matched_by_its_region_or_refused(tmp_path, when_spent):
     with opened(tmp_path, budget=pm.Budget(2), when_spent=when_spent) as session:
         session.match(agents(PLACES[:2]), CHARGERS)
         session.end(IDS)
@@ -479,7 +467,7 @@ def test_an_agent_whose_budget_is_spent_is_matched_by_its_region_or_refused(tmp_
     assert later.matched == (5 if when_spent == "region" else 4)
 
 
-def test_an_agent_may_bring_an_epsilon_and_pays_no_more_than_the_budget(tmp_path: Path) -> None:
+def test_an_agent_may_bring_an_epsilon_and_pays_no_more_than_the_budget(tmp_path):
     with opened(tmp_path) as session:
         own = agents().with_columns(epsilon=pl.Series([0.5, 9.0, None, 0.0, 1.0, 1.0]))
         assert session.guarantee.epsilon == 2.0
@@ -494,7 +482,7 @@ def test_an_agent_may_bring_an_epsilon_and_pays_no_more_than_the_budget(tmp_path
 # --- what a session says, and refuses ---
 
 
-def test_the_guarantee_names_its_period_and_what_is_public(tmp_path: Path) -> None:
+def test_the_guarantee_names_its_period_and_what_is_public(tmp_path):
     with opened(tmp_path, public_resources=True, seed=None) as session:
         told = session.match(agents(), CHARGERS).guarantee
     assert (told.epsilon, told.delta, told.notion) == (6, 0.0, "PLDP")
@@ -527,16 +515,14 @@ def test_the_guarantee_names_its_period_and_what_is_public(tmp_path: Path) -> No
         (lambda folder: matched(folder, agents().with_columns(edge=500.0), CHARGERS), "no column edge"),
     ],
 )
-def test_what_a_session_cannot_do_is_refused_in_a_sentence(
-    tmp_path: Path, call: Callable[[Path], object], words: str
-) -> None:
+def test_what_a_session_cannot_do_is_refused_in_a_sentence(tmp_path, call, words):
     with pytest.raises(InputError, match=words):
         call(tmp_path)
     # A store that was made by mistake would keep its squares for good.
     assert words not in ("edge above 0 metres", "an origin of") or not list(tmp_path.iterdir())
 
 
-def test_a_store_keeps_its_squares_its_limits_and_its_kind(tmp_path: Path) -> None:
+def test_a_store_keeps_its_squares_its_limits_and_its_kind(tmp_path):
     opened(tmp_path).close()
     # A metre is enough: where squares overlap that were moved is more than either of them tells.
     for moved in ({"edge": 900.0}, {"origin": (41.0, -74.00001)}, {"spacing": 250.0001}):
@@ -552,7 +538,7 @@ def test_a_store_keeps_its_squares_its_limits_and_its_kind(tmp_path: Path) -> No
         opened(tmp_path, store=tmp_path / "mine.ledger")
 
 
-def test_public_conflicts_and_capacities_hold(tmp_path: Path) -> None:
+def test_public_conflicts_and_capacities_hold(tmp_path):
     with opened(tmp_path) as session:
         chargers = CHARGERS[:2].with_columns(capacity=pl.Series([2, 3]))
         pairs = [(agent, "c0") for agent in IDS[:4]]
@@ -561,7 +547,7 @@ def test_public_conflicts_and_capacities_hold(tmp_path: Path) -> None:
     assert not set(pairs) & set(matching.pairs)
 
 
-def test_arrays_with_ids_and_asynchronous_calls_give_the_same(tmp_path: Path) -> None:
+def test_arrays_with_ids_and_asynchronous_calls_give_the_same(tmp_path):
     found = []
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
@@ -573,7 +559,7 @@ def test_arrays_with_ids_and_asynchronous_calls_give_the_same(tmp_path: Path) ->
     assert public(found[0]) == public(found[1])
 
 
-def test_no_agents_and_no_resources_give_an_empty_matching(tmp_path: Path) -> None:
+def test_no_agents_and_no_resources_give_an_empty_matching(tmp_path):
     with opened(tmp_path) as session:
         nothing = session.match(agents(), CHARGERS[:0])
         assert (nothing.matched, nothing.epsilon.sum()) == (0, 0.0)
@@ -581,13 +567,11 @@ def test_no_agents_and_no_resources_give_an_empty_matching(tmp_path: Path) -> No
         assert (none.matched, len(none.epsilon)) == (0, 0)
 
 
-def test_a_matcher_is_given_nothing_but_what_is_stored_and_public(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_matcher_is_given_nothing_but_what_is_stored_and_public(tmp_path, monkeypatch):
     seen: list[Any] = []
     once = pm.METHODS["once"]
 
-    def spy(workspace: Any, plan: Any, reported: Any, chance: Any, trace: bool) -> Any:
+    def spy(workspace, plan, reported, chance, trace):
         seen.append((workspace.problem, plan, chance))
         assert once.matcher is not None
         return once.matcher(workspace, plan, reported, chance, trace)
@@ -606,7 +590,7 @@ def test_a_matcher_is_given_nothing_but_what_is_stored_and_public(
     np.testing.assert_array_equal(chance.second, chance.public)
 
 
-def test_no_more_is_played_with_than_is_charged() -> None:
+def test_no_more_is_played_with_than_is_charged():
     limits = pm.Budget(0.1, lifetime=0.3).limits
     assert limits.per_period is not None
     assert limits.per_period <= 0.1 * UNIT < limits.per_period + 1

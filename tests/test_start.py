@@ -1,7 +1,5 @@
 """How palmatch starts: at once, with every public name there when it is used."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
@@ -12,7 +10,7 @@ import palmatch as pm
 HEAVY = ("numpy", "numba", "scipy", "polars", "pyproj", "matplotlib", "dask")
 
 
-def in_a_new_process(code: str) -> str:
+def in_a_new_process(code):
     return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
 
 

@@ -1,7 +1,5 @@
 """Draws are a function of seed, agent, step and purpose, and look like chance."""
 
-from __future__ import annotations
-
 from hashlib import blake2b
 
 import numpy as np

@@ -1,18 +1,15 @@
 """The download of taxi trips, against a portal of a few trips on 127.0.0.1."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 from pages import ROOT
 from palmatch.data.tlc import read_trips, window
 from portals import EIGHT, small_portal
 
 
-def fetch(address: str, out: Path, at: str) -> subprocess.CompletedProcess[str]:
+def fetch(address, out, at):
     environment = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
     return subprocess.run(
         [sys.executable, "-m", "benchmarks.taxi", "--date", "2016-01-15", "--at", at, "--out", out],
@@ -24,7 +21,7 @@ def fetch(address: str, out: Path, at: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_trips_of_a_window_are_fetched_with_the_minutes_before_it(tmp_path: Path) -> None:
+def test_the_trips_of_a_window_are_fetched_with_the_minutes_before_it(tmp_path):
     with small_portal() as address:
         told = fetch(address, tmp_path / "trips.csv", "08:00")
         assert told.returncode == 0, told.stderr

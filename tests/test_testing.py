@@ -2,13 +2,9 @@
 
 # ruff: noqa: ARG002 - a domain may ignore what it is given, and the broken ones do
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +13,7 @@ from hypothesis import strategies as st
 
 import palmatch as pm
 from palmatch.palma.accountant import ACCOUNTANTS
-from palmatch.problem import FloatArray, IntArray, Region, make_problem
+from palmatch.problem import FloatArray, make_problem
 from palmatch.report.results import Words, words_of
 from palmatch.testing import check_accountant, check_domain, check_method
 
@@ -29,21 +25,21 @@ class Chargers:
     kilometre: FloatArray
     price: FloatArray
 
-    def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
+    def utility(self, types, columns=None):
         where = self.kilometre if columns is None else self.kilometre[columns]
         price = self.price if columns is None else self.price[columns]
         distance = np.abs(types[:, 0, None] - where)
         chosen: FloatArray = np.exp(-distance / 20.0 - types[:, 1, None] * price)
         return chosen
 
-    def region_of(self, types: FloatArray) -> Sequence[Region]:
+    def region_of(self, types):
         return [int(kilometre // 10) for kilometre in types[:, 0]]
 
-    def types_of(self, region: Any) -> FloatArray:
+    def types_of(self, region):
         places = region * 10 + np.array([5.0, 0.0, 2.5, 7.5, 9.99])
         return np.array([(place, aversion) for place in places for aversion in (1.0, 0.0, 0.5, 2.0)])
 
-    def representative(self, region: Region) -> int:
+    def representative(self, region):
         return 0
 
 
@@ -51,25 +47,25 @@ ROAD = Chargers(np.array([3.0, 8.0, 17.0, 29.0, 31.0, 44.0]), np.array([0.1, 0.5
 DRIVERS = np.array([[1.0, 0.3], [9.5, 1.9], [14.0, 0.0], [28.0, 1.0], [33.0, 2.0]])
 
 
-def chargers_problem() -> pm.Problem:
+def chargers_problem():
     return pm.make_problem(ROAD, DRIVERS, resource_ids=["west", "mill", "inn", "lake", "hill", "east"])
 
 
-def conference() -> pm.Problem:
+def conference():
     chance = np.random.default_rng(5)
     marks = (chance.random((9, 7)) < 0.3).astype(int)
     marks[:, 2] |= marks.sum(axis=1) == 0
     return pm.papers.problem(marks[:5], marks[5:], areas=4, draw_primary=True, seed=0)
 
 
-def town(**options: Any) -> pm.Problem:
+def town(**options):
     chance = np.random.default_rng(6)
     requests = np.array([40.75, -73.98]) + chance.normal(size=(12, 2)) * 0.02
     cars = np.array([40.75, -73.98]) + chance.normal(size=(30, 2)) * 0.02
     return pm.mobility.problem(requests, cars, **options)
 
 
-def table() -> pm.Problem:
+def table():
     could_be = {"north": [[0.9, 0.4, 0.4], [0.5, 0.6, 0.1]], "south": [[0.2, 0.2, 1.0]]}
     return pm.table.problem([[0.5, 0.6, 0.1], [0.2, 0.2, 1.0]], ["north", "south"], could_be)
 
@@ -77,14 +73,14 @@ def table() -> pm.Problem:
 @pytest.mark.parametrize(
     "make", [chargers_problem, conference, town, table, lambda: town(edge=2345.6, interest=3, spacing=300)]
 )
-def test_good_domains_and_problems_pass(make: Callable[[], pm.Problem]) -> None:
+def test_good_domains_and_problems_pass(make):
     problem = make()
     check_domain(problem.domain, problem.types)
     check_domain(problem.domain, problem.types, resources=problem.resources)
     check_domain(problem.domain, problem.types)
 
 
-def test_a_domain_of_thirty_lines_can_be_matched_by_every_method_that_needs_no_map() -> None:
+def test_a_domain_of_thirty_lines_can_be_matched_by_every_method_that_needs_no_map():
     problem = chargers_problem()
     best = pm.match(problem, "hungarian")
     methods = [name for name in pm.METHODS if "geo" not in name]
@@ -99,41 +95,41 @@ def test_a_domain_of_thirty_lines_can_be_matched_by_every_method_that_needs_no_m
 # --- broken domains -------------------------------------------------------------------------------------------------
 
 
-def utility_of(change: Callable[..., Any]) -> dict[str, Any]:
+def utility_of(change):
     """A method `utility` that changes what Chargers gives; `change` also gets the types and the columns."""
 
-    def utility(self: Chargers, types: FloatArray, columns: IntArray | None = None) -> Any:
+    def utility(self, types, columns=None):
         return change(Chargers.utility(self, types, columns), types, columns)
 
     return {"utility": utility}
 
 
-def regions_of(name: Callable[[float], Any]) -> dict[str, Any]:
+def regions_of(name):
     """A method `region_of` that names a region by the kilometre."""
     return {"region_of": lambda self, types: [name(kilometre) for kilometre in types[:, 0]]}
 
 
-def types_by(change: Callable[[FloatArray, Any], Any]) -> dict[str, Any]:
+def types_by(change):
     """A method `types_of` that changes what Chargers gives for a region."""
     return {"types_of": lambda self, region: change(Chargers.types_of(self, region), region)}
 
 
-def prior_by(weights: Callable[[], FloatArray], source: str | None = "") -> dict[str, Any]:
+def prior_by(weights, source=""):
     """A prior of these weights in every region."""
     named = {} if source is None else {"prior_source": source}
     return {"priors": lambda self, regions: [weights() for _ in regions], **named}
 
 
-def tired(self: Chargers, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
+def tired(self, types, columns=None):
     raise OSError("the road is closed")
 
 
-def overwriting(own: FloatArray, types: FloatArray, _columns: IntArray | None) -> FloatArray:
+def overwriting(own, types, _columns):
     types[:, 0] += 1e-9
     return own
 
 
-def made(name: str, **methods: Any) -> type[Chargers]:
+def made(name, **methods):
     return type(name, (Chargers,), methods)
 
 
@@ -201,18 +197,18 @@ BROKEN: list[tuple[type[Chargers], str]] = [(made(name, **methods), sentence) fo
 ]] + [(Overwrites, r"to leave its types alone")]  # fmt: skip
 
 
-def test_a_domain_with_a_prior_passes() -> None:
+def test_a_domain_with_a_prior_passes():
     check_domain(Guess(ROAD.kilometre, ROAD.price), DRIVERS)
 
 
 @pytest.mark.parametrize(("broken", "sentence"), BROKEN, ids=[broken.__name__ for broken, _ in BROKEN])
-def test_every_broken_rule_of_a_domain_is_named(broken: type[Chargers], sentence: str) -> None:
+def test_every_broken_rule_of_a_domain_is_named(broken, sentence):
     with pytest.raises(AssertionError, match=sentence):
         check_domain(broken(ROAD.kilometre, ROAD.price), DRIVERS.copy())
 
 
 class Quoting(Chargers):
-    def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
+    def utility(self, types, columns=None):
         if len(types) > 1:
             raise ValueError(f"cannot serve {types.tolist()}")
         return super().utility(types, columns)
@@ -221,9 +217,7 @@ class Quoting(Chargers):
 @pytest.mark.parametrize("broken", [*(broken for broken, _ in BROKEN), Quoting], ids=lambda broken: broken.__name__)
 @given(drivers=st.lists(st.tuples(st.integers(0, 48), st.integers(0, 1)), min_size=2, max_size=9))
 @settings(deadline=None, max_examples=5)
-def test_no_message_about_a_domain_shows_a_type_or_a_utility(
-    broken: type[Chargers], drivers: list[tuple[int, int]]
-) -> None:
+def test_no_message_about_a_domain_shows_a_type_or_a_utility(broken, drivers):
     # Only what is private has more than two decimals.
     types, told = np.array(drivers) + 0.7316452, ""
     try:
@@ -234,7 +228,7 @@ def test_no_message_about_a_domain_shows_a_type_or_a_utility(
 
 
 @pytest.mark.parametrize("broken", [broken for broken, _ in BROKEN], ids=lambda broken: broken.__name__)
-def test_a_problem_is_made_of_a_domain_if_and_only_if_it_passes(broken: type[Chargers]) -> None:
+def test_a_problem_is_made_of_a_domain_if_and_only_if_it_passes(broken):
     # One agent of many is beyond kilometre 30, where a domain may be broken.
     many = np.column_stack((np.linspace(1.0, 29.0, 300), np.linspace(0.0, 2.0, 300)))
     many[177, 0] = 33.0
@@ -250,7 +244,7 @@ def test_a_problem_is_made_of_a_domain_if_and_only_if_it_passes(broken: type[Cha
 class LastBits(Chargers):
     """What numpy does to sums, products and powers: their last bits depend on how many are computed at once."""
 
-    def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
+    def utility(self, types, columns=None):
         own = super().utility(types, columns)
         return own * (1 - (own.size % 3) * 2.0**-52)
 
@@ -258,7 +252,7 @@ class LastBits(Chargers):
 class Embedded(Chargers):
     """Cosines of embeddings, by one product of matrices."""
 
-    def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
+    def utility(self, types, columns=None):
         chance = np.random.default_rng(0)
         into, offered = chance.normal(size=(2, 256)), chance.normal(size=(6, 256))
         own, offered = (types + 1.0) @ into, offered if columns is None else offered[columns]
@@ -267,13 +261,13 @@ class Embedded(Chargers):
 
 
 class Rated(Chargers):
-    def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
+    def utility(self, types, columns=None):
         rating = (1 - self.price if columns is None else 1 - self.price[columns]) * np.ones((len(types), 1))
         return rating ** (0.1 + types[:, 1:])
 
 
 @pytest.mark.parametrize("rounded", [LastBits, Embedded, Rated])
-def test_utilities_whose_last_bits_depend_on_who_is_asked_about_are_accepted(rounded: type[Chargers]) -> None:
+def test_utilities_whose_last_bits_depend_on_who_is_asked_about_are_accepted(rounded):
     chance = np.random.default_rng(1)
     drivers = chance.uniform([0, 0], [49, 2], size=(100, 2))
     domain = rounded(ROAD.kilometre, ROAD.price)
@@ -283,33 +277,33 @@ def test_utilities_whose_last_bits_depend_on_who_is_asked_about_are_accepted(rou
     assert pm.match(problem, "once", seed=1).matched == 6
 
 
-def test_a_missing_method_is_named() -> None:
+def test_a_missing_method_is_named():
     class Half:
         utility = ROAD.utility
 
     with pytest.raises(AssertionError, match="method region_of, found none"):
-        check_domain(Half(), DRIVERS)  # type: ignore[arg-type]  # the point
+        check_domain(Half(), DRIVERS)  # the point
 
 
 @pytest.mark.parametrize("types", [[], [[]], [1.0, 2.0]])
-def test_nothing_to_try_is_not_a_pass(types: Any) -> None:
+def test_nothing_to_try_is_not_a_pass(types):
     with pytest.raises(AssertionError, match="Expected types to try"):
         check_domain(ROAD, types)
 
 
-def test_the_wrong_number_of_resources_is_named() -> None:
+def test_the_wrong_number_of_resources_is_named():
     with pytest.raises(AssertionError, match=r"of shape \(5, 7\), got \(5, 6\)"):
         check_domain(ROAD, DRIVERS, resources=7)
 
 
-def test_the_check_does_not_change_the_types_of_its_caller() -> None:
+def test_the_check_does_not_change_the_types_of_its_caller():
     mine = DRIVERS.copy()
     with pytest.raises(AssertionError):
         check_domain(Overwrites(ROAD.kilometre, ROAD.price), mine)
     assert np.array_equal(mine, DRIVERS)
 
 
-def night() -> pm.Problem:
+def night():
     batch = pm.data.city.batch(5.0)
     return pm.mobility.problem(batch.requests, batch.vehicles, edge=2000, spacing=500)
 

@@ -1,7 +1,5 @@
 """One thread, two threads, any mixture of the two, any order of the agents: the same matching and the same charges."""
 
-from __future__ import annotations
-
 from threading import Event
 
 import numpy as np

@@ -6,8 +6,6 @@ events ends when the game does, when the target's budget is spent, after which a
 acts: then it stands for all that begin so.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What the tests have workers of a cluster compute: in a module that a worker can import."""
 
-from __future__ import annotations
-
 import os
 import time
 

@@ -1,9 +1,5 @@
 """The files that most tests of the command use."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import polars as pl
 import pytest
 
@@ -11,7 +7,7 @@ import palmatch as pm
 
 
 @pytest.fixture(scope="module")
-def town(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def town(tmp_path_factory):
     """Return a folder with agents.csv and vehicles.csv: 17 of each, of the synthetic city at night."""
     folder = tmp_path_factory.mktemp("town")
     batch = pm.data.city.batch(5.0)

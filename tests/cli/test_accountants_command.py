@@ -1,9 +1,6 @@
 """What a budget buys and what may be published, as a user of match, compare and plan meets it."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +9,7 @@ from palmatch.methods import METHODS
 from running import run_line as run
 
 
-def said(*words: object, folder: Path) -> str:
+def said(*words, folder):
     result = run(*words, folder=folder)
     assert result.returncode == 0, result.stderr
     assert max(map(len, result.stdout.splitlines())) <= 80

@@ -1,7 +1,5 @@
 """palmatch audit as a user meets it."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

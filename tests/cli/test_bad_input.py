@@ -1,9 +1,5 @@
 """Mistakes that a new user makes with files and lists: one sentence each, before any work, and nothing overwritten."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from palmatch.cli import show
@@ -17,7 +13,7 @@ TABLE = ("table/agents.csv table/cars.csv --domain table --types table/types.csv
 
 
 @pytest.fixture
-def town(tmp_path: Path) -> Path:
+def town(tmp_path):
     (tmp_path / "agents.csv").write_text(PLACES.format("a"))
     (tmp_path / "cars.csv").write_text(PLACES.format("c"))
     (tmp_path / "folder.csv").mkdir()
@@ -31,7 +27,7 @@ def town(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def files_in(folder: Path) -> dict[Path, bytes]:
+def files_in(folder):
     return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
@@ -68,7 +64,7 @@ MATCH = ("match", *BOTH, "--method greedy")
         (("ledger verify alice.ledger --json none/a.json",), "the folder none does not exist"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_changes_no_file(town: Path, words: tuple[str, ...], sentence: str) -> None:
+def test_a_mistake_is_one_sentence_and_changes_no_file(town, words, sentence):
     before = files_in(town)
     result = run(*words, folder=town)
     assert result.returncode == 2
@@ -86,9 +82,7 @@ def test_a_mistake_is_one_sentence_and_changes_no_file(town: Path, words: tuple[
         ("--interest", "1.5", "one whole number, such as 20; write no unit and no comma."),
     ],
 )
-def test_a_text_in_place_of_a_number_is_quoted_with_what_to_write(
-    town: Path, option: str, found: str, wanted: str
-) -> None:
+def test_a_text_in_place_of_a_number_is_quoted_with_what_to_write(town, option, found, wanted):
     before = files_in(town)
     result = run(*MATCH, option, found, "--out p.csv", folder=town)
     said = " ".join(result.stderr.replace("│", " ").split())
@@ -98,10 +92,8 @@ def test_a_text_in_place_of_a_number_is_quoted_with_what_to_write(
 
 
 @pytest.mark.parametrize("words", [("audit", *BOTH), ("demo",)])
-def test_a_folder_that_nothing_can_be_written_to_is_found_out_before_anything_is_played(
-    town: Path, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(**_: object) -> None:
+def test_a_folder_that_nothing_can_be_written_to_is_found_out_before_anything_is_played(town, words, monkeypatch):
+    def refused(**_):
         # Root, which tests may run as, can write anywhere.
         raise PermissionError(13, "Permission denied")
 
@@ -111,5 +103,5 @@ def test_a_folder_that_nothing_can_be_written_to_is_found_out_before_anything_is
     assert result.stderr == "palmatch: results: cannot be written to (Permission denied); choose another --out.\n"
 
 
-def test_all_methods_may_be_asked_for_with_a_space_behind() -> None:
+def test_all_methods_may_be_asked_for_with_a_space_behind():
     assert named_methods("all ") == list(METHODS)

@@ -1,7 +1,5 @@
 """The command as a user meets it: two files in, pairs out; a mistake is one sentence and exit status 2."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -20,7 +18,7 @@ from running import run_line as run
 PALMATCH = Path(sys.executable).with_name("palmatch")
 
 
-def run_apart(*words: object, folder: Path, **environment: str) -> Result:
+def run_apart(*words, folder, **environment):
     """Run the command as a process of its own."""
     ended = subprocess.run(
         [PALMATCH, *split(words)], cwd=folder, capture_output=True, text=True, check=False, env=os.environ | environment
@@ -29,7 +27,7 @@ def run_apart(*words: object, folder: Path, **environment: str) -> Result:
 
 
 @pytest.fixture(scope="module")
-def conference(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def conference(tmp_path_factory):
     folder = tmp_path_factory.mktemp("conference")
     made_up = pm.data.conference.conference(reviewers=30, papers=12)
     for name, marks in (("reviewers", made_up.reviewers), ("papers", made_up.papers)):
@@ -38,7 +36,7 @@ def conference(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def assert_one_sentence(result: Result, *words: str) -> None:
+def assert_one_sentence(result, *words):
     assert result.returncode == 2, result.stderr
     assert "Traceback" not in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
@@ -76,7 +74,7 @@ def test_a_mistake_ends_a_process_of_its_own_with_status_2(town):
 def test_the_optimum_is_found_where_that_is_cheap_or_asked_for(town, monkeypatch):
     words = ("match agents.csv vehicles.csv --out scored.csv --json scored.json",)
 
-    def loss(*more: str) -> object:
+    def loss(*more):
         assert run(*words, *more, folder=town).returncode == 0
         return json.loads((town / "scored.json").read_text())["loss"]
 

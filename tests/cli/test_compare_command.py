@@ -1,9 +1,6 @@
 """`palmatch compare` over several ε as a user meets it: a table, a picture, JSON, and a sentence for each mistake."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +9,7 @@ from running import run_line as run
 QUICK = ("--runs 2 --spacing 1500 --edge 3000",)
 
 
-def test_a_table_a_picture_and_json_come_of_two_files(town: Path) -> None:
+def test_a_table_a_picture_and_json_come_of_two_files(town):
     budgets = "0.1,0.2,0.5,1,2,4,8,10"
     words = ("compare agents.csv vehicles.csv", *QUICK, "--epsilon", budgets, "--json rows.json")
     result = run(*words, "--methods once,hungarian-geo,published,hungarian-region --page seen", folder=town)
@@ -40,7 +37,7 @@ def test_a_table_a_picture_and_json_come_of_two_files(town: Path) -> None:
     )
 
 
-def test_figures_in_the_table_are_those_of_the_json(town: Path) -> None:
+def test_figures_in_the_table_are_those_of_the_json(town):
     words = ("compare agents.csv vehicles.csv", *QUICK, "--epsilon 8,1 --methods once,random")
     result = run(*words, "--json few.json", folder=town)
     rows = json.loads((town / "few.json").read_text())["rows"]
@@ -50,7 +47,7 @@ def test_figures_in_the_table_are_those_of_the_json(town: Path) -> None:
     assert ["random", *cells[2]] in lines
 
 
-def test_a_table_of_utilities_is_compared_over_budgets_and_own_budgets_are_named(tmp_path: Path) -> None:
+def test_a_table_of_utilities_is_compared_over_budgets_and_own_budgets_are_named(tmp_path):
     (tmp_path / "agents.csv").write_text("id,region,epsilon,x,y\na,north,,0.9,0.2\nb,north,2,0.8,0.3\n")
     (tmp_path / "resources.csv").write_text("id\nx\ny\n")
     (tmp_path / "types.csv").write_text("region,x,y\nnorth,0.9,0.2\nnorth,0.8,0.3\n")
@@ -63,7 +60,7 @@ def test_a_table_of_utilities_is_compared_over_budgets_and_own_budgets_are_named
 @pytest.mark.parametrize(
     ("domain", "name"), [("mobility", "A synthetic city: 154 agents"), ("papers", "A synthetic conference: 189 agents")]
 )
-def test_without_files_it_is_played_on_synthetic_data_and_says_so(tmp_path: Path, domain: str, name: str) -> None:
+def test_without_files_it_is_played_on_synthetic_data_and_says_so(tmp_path, domain, name):
     words = ("compare --domain", domain, "--areas 2 --edge 4000 --spacing 1000 --runs 1")
     result = run(*words, "--methods noise", folder=tmp_path)
     assert result.returncode == 0, result.stderr
@@ -89,9 +86,7 @@ def test_without_files_it_is_played_on_synthetic_data_and_says_so(tmp_path: Path
         (("agents.csv vehicles.csv --page agents.csv",), ("agents.csv", "--out")),
     ],
 )
-def test_mistakes_are_one_sentence_and_exit_status_2(
-    town: Path, arguments: tuple[str, ...], words: tuple[str, ...]
-) -> None:
+def test_mistakes_are_one_sentence_and_exit_status_2(town, arguments, words):
     result = run("compare", *arguments, folder=town)
     assert result.returncode == 2, result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
@@ -99,7 +94,7 @@ def test_mistakes_are_one_sentence_and_exit_status_2(
         assert word in result.stderr
 
 
-def test_the_limit_is_a_row_at_every_budget_and_a_forbidden_area(town: Path) -> None:
+def test_the_limit_is_a_row_at_every_budget_and_a_forbidden_area(town):
     words = ("compare agents.csv vehicles.csv", *QUICK, "--epsilon 0.5,2 --json limit.json")
     result = run(*words, "--methods limit,once --page limited", folder=town)
     assert result.returncode == 0, result.stderr

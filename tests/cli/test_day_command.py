@@ -1,15 +1,12 @@
 """`palmatch day` as a user meets it: one command plays a day."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import polars as pl
 import pytest
 
 from palmatch.cli.day import clock, seconds_of
-from running import Result, run
+from running import run
 
 SMALL = ("day", "--start", "05:00", "--end", "05:03", "--out", "night")
 SEEDED = (*SMALL, "--seed", 0)
@@ -17,13 +14,13 @@ PUBLIC = {"day.parquet", "agents.parquet", "summary.json", "day.png", "day.svg",
 
 
 @pytest.fixture(scope="module")
-def seeded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
+def seeded(tmp_path_factory):
     """Return the folder in which the seeded day was played, and what the command said."""
     folder = tmp_path_factory.mktemp("seeded")
     return folder, run(*SEEDED, folder=folder)
 
 
-def test_without_a_file_a_day_of_the_synthetic_city_is_played_and_the_title_says_so(tmp_path: Path) -> None:
+def test_without_a_file_a_day_of_the_synthetic_city_is_played_and_the_title_says_so(tmp_path):
     result = run(*SMALL, "--json", "numbers.json", folder=tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout.startswith("A day of a synthetic city: once, 6 batches of 30 s")
@@ -43,9 +40,7 @@ def test_without_a_file_a_day_of_the_synthetic_city_is_played_and_the_title_says
     assert {path.name for path in (tmp_path / "night").iterdir()} == PUBLIC
 
 
-def test_what_is_computed_from_the_truth_is_in_a_folder_of_its_own_and_said_not_to_be_published(
-    seeded: tuple[Path, Result],
-) -> None:
+def test_what_is_computed_from_the_truth_is_in_a_folder_of_its_own_and_said_not_to_be_published(seeded):
     folder, result = seeded
     private = folder / "night/do-not-publish"
     assert private.stat().st_mode & 0o077 == 0
@@ -66,7 +61,7 @@ def test_what_is_computed_from_the_truth_is_in_a_folder_of_its_own_and_said_not_
     assert "Never publish night/do-not-publish" in " ".join(result.stdout.split())
 
 
-def test_without_a_seed_the_day_is_another_one_each_time_and_no_file_names_a_seed(tmp_path: Path) -> None:
+def test_without_a_seed_the_day_is_another_one_each_time_and_no_file_names_a_seed(tmp_path):
     for name in ("a", "b"):
         assert run(*SMALL[:-1], name, folder=tmp_path).returncode == 0
     one, two = (pl.read_parquet(tmp_path / name / "agents.parquet") for name in ("a", "b"))
@@ -75,7 +70,7 @@ def test_without_a_seed_the_day_is_another_one_each_time_and_no_file_names_a_see
         assert path.is_dir() or b"seed" not in path.read_bytes().lower(), path
 
 
-def test_a_taxi_file_is_played_on_the_day_that_is_asked_for(tmp_path: Path) -> None:
+def test_a_taxi_file_is_played_on_the_day_that_is_asked_for(tmp_path):
     rows = 40
     pl.DataFrame(
         {
@@ -116,7 +111,7 @@ def test_a_taxi_file_is_played_on_the_day_that_is_asked_for(tmp_path: Path) -> N
         (("--budget-per-day", "-1"), "Expected --budget-per-day from 0 to 1000, got --budget-per-day -1."),
     ],
 )
-def test_a_mistake_is_one_sentence(tmp_path: Path, words: tuple[str, ...], sentence: str) -> None:
+def test_a_mistake_is_one_sentence(tmp_path, words, sentence):
     result = run("day", *words, "--out", "study", folder=tmp_path)
     assert result.returncode == 2
     assert sentence in result.stderr
@@ -124,7 +119,7 @@ def test_a_mistake_is_one_sentence(tmp_path: Path, words: tuple[str, ...], sente
     assert not (tmp_path / "study/day.parquet").exists()
 
 
-def test_an_agent_that_still_waits_at_the_end_is_in_the_file_and_counted_as_carried_over(tmp_path: Path) -> None:
+def test_an_agent_that_still_waits_at_the_end_is_in_the_file_and_counted_as_carried_over(tmp_path):
     words = (*SEEDED, "--end", "05:00:30", "--vehicles", 2)
     result = run(*words, "--json", "numbers.json", folder=tmp_path)
     assert result.stdout.startswith("A day of a synthetic city: once, 1 batch of 30 s")
@@ -136,7 +131,7 @@ def test_an_agent_that_still_waits_at_the_end_is_in_the_file_and_counted_as_carr
     assert (tmp_path / "night/agents.parquet").read_bytes() == before
 
 
-def test_times_are_seconds_after_midnight() -> None:
+def test_times_are_seconds_after_midnight():
     for text in ("00:00", "08:30", "08:00:30", "24:00"):
         assert clock(seconds_of(text, "--start")) == text
     assert [seconds_of(text, "--start") for text in ("00:00", "08:30", "08:00:30", "24:00")] == [0, 30600, 28830, 86400]

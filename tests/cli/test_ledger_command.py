@@ -1,13 +1,10 @@
 """`palmatch ledger` as a user meets it: what is spent and what remains; a file that is no whole ledger is refused."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
 import shutil
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
@@ -16,21 +13,21 @@ import pytest
 from rich.cells import cell_len
 
 from palmatch.device.ledger import DAY, Ledger, Now, raise_limit, units_of
-from running import Result, run
+from running import run
 
 START = 20_000 * DAY  # 2024-10-04
 
 
 class Clock:
-    def __init__(self) -> None:
+    def __init__(self):
         self.now = START
 
-    def __call__(self) -> Now:
+    def __call__(self):
         return Now(self.now, "simulation", self.now)
 
 
 @pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def original(tmp_path_factory):
     """Three matchings, the first of which was charged again at the end; then the limits were raised and lowered."""
     path, clock = tmp_path_factory.mktemp("original") / "alice.ledger", Clock()
     with Ledger(path, agent="alice", lifetime=units_of(10), per_period=units_of(2), clock=clock) as ledger:
@@ -43,28 +40,28 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def alice(original: Path, tmp_path: Path) -> Path:
+def alice(original, tmp_path):
     # A copy, since every row of a new one waits for the disk.
     return shutil.copy(original, tmp_path / "alice.ledger")
 
 
-def show(path: Path, *words: object) -> Result:
+def show(path, *words):
     result = run("ledger", "show", path.name, *words, folder=path.parent)
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
     return result
 
 
-def text(result: Result) -> str:
+def text(result):
     return " ".join(result.stdout.split())
 
 
-def listed(result: Result) -> list[str]:
+def listed(result):
     """Return the first word of each of the table's lines, which are those that end in a time."""
     return [line.split()[0] for line in result.stdout.splitlines() if re.search(r" \d\d:\d\d:\d\d $", line)]
 
 
-def assert_one_sentence(result: Result, *words: str) -> None:
+def assert_one_sentence(result, *words):
     assert result.returncode == 2, result.stderr
     assert result.stdout == ""
     assert len(result.stderr.strip().splitlines()) == 1
@@ -72,14 +69,14 @@ def assert_one_sentence(result: Result, *words: str) -> None:
         assert word in result.stderr
 
 
-def test_it_says_whose_ledger_it_is_and_what_is_spent_and_remains(alice: Path) -> None:
+def test_it_says_whose_ledger_it_is_and_what_is_spent_and_remains(alice):
     said = text(show(alice))
     assert said.startswith("Ledger of alice;")
     assert "Lifetime: ε 1.000000 spent, 14.000000 of 15.000000 remaining" in said
     assert "In any 1 day: ε 1.000000 spent, 2.000000 of 3.000000 remaining" in said
 
 
-def test_a_ledger_without_a_limit_per_period_says_so(tmp_path: Path) -> None:
+def test_a_ledger_without_a_limit_per_period_says_so(tmp_path):
     Ledger(tmp_path / "free", agent="bob", lifetime=units_of(1), period_seconds=7200).close()
     said = text(show(tmp_path / "free"))
     assert "In any 2 hours: ε 0.000000 spent, no limit of its own" in said
@@ -87,13 +84,13 @@ def test_a_ledger_without_a_limit_per_period_says_so(tmp_path: Path) -> None:
     assert "opened, lifetime ε 1.000000, no limit per period" in said
 
 
-def test_the_matching_that_was_charged_last_comes_first(alice: Path) -> None:
+def test_the_matching_that_was_charged_last_comes_first(alice):
     result = show(alice)
     assert listed(result) == ["morning", "evening", "noon"]
     assert "morning 2 0.500000 2024-10-04 03:00:00" in text(result)
 
 
-def test_changes_of_the_limits_are_shown_with_their_reasons(alice: Path) -> None:
+def test_changes_of_the_limits_are_shown_with_their_reasons(alice):
     limits = text(show(alice)).partition("Limits:")[2]
     assert limits == (
         " 2024-10-04 00:00:00 opened, lifetime ε 10.000000, 2.000000 in 1 day"
@@ -102,7 +99,7 @@ def test_changes_of_the_limits_are_shown_with_their_reasons(alice: Path) -> None
     )
 
 
-def test_twenty_matchings_are_shown_unless_all_are_asked_for(tmp_path: Path) -> None:
+def test_twenty_matchings_are_shown_unless_all_are_asked_for(tmp_path):
     with Ledger(tmp_path / "busy", agent="bob", lifetime=units_of(1)) as ledger:
         for number in range(23):
             ledger.charge(1, matching=f"matching-{number:02d}", purpose="select")
@@ -114,7 +111,7 @@ def test_twenty_matchings_are_shown_unless_all_are_asked_for(tmp_path: Path) -> 
     assert len(json.loads(show(tmp_path / "busy", "--json", "-").stdout)["matchings"]) == 23
 
 
-def test_long_names_are_whole_and_within_80_columns(tmp_path: Path) -> None:
+def test_long_names_are_whole_and_within_80_columns(tmp_path):
     clock = Clock()
     names = ["many short words " * 10 + "end", "混合" * 60, "x" * 200 + "!"]
     with Ledger(tmp_path / "long", agent="a" * 300, lifetime=2**62, clock=clock) as ledger:
@@ -131,13 +128,13 @@ def test_long_names_are_whole_and_within_80_columns(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["run:100:car", "[bold]run[/bold]", "[/]", "run\\[x]"])
-def test_a_name_is_shown_as_it_is(tmp_path: Path, name: str) -> None:
+def test_a_name_is_shown_as_it_is(tmp_path, name):
     with Ledger(tmp_path / "odd", agent="bob", lifetime=9) as ledger:
         ledger.charge(1, matching=name, purpose="select")
     assert listed(show(tmp_path / "odd")) == [name]
 
 
-def test_a_ledger_of_another_program_cannot_move_the_cursor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ledger_of_another_program_cannot_move_the_cursor(tmp_path, monkeypatch):
     monkeypatch.setattr("palmatch.device.ledger._text", lambda value, _name: value)
     with Ledger(tmp_path / "odd", agent="bob", lifetime=9) as ledger:
         ledger.charge(1, matching="\x1b[2Jgone", purpose="select")
@@ -148,12 +145,11 @@ def test_a_ledger_of_another_program_cannot_move_the_cursor(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("units", [1, 429_496_730, 2**32 + 1, 3 * 2**31 + 7, 2**53 + 1, 2**62 + 1])
-def test_no_figure_is_below_what_was_spent(tmp_path: Path, units: int) -> None:
+def test_no_figure_is_below_what_was_spent(tmp_path, units):
     with Ledger(tmp_path / "up", agent="bob", lifetime=2**63 - 1) as ledger:
         ledger.charge(units, matching="one", purpose="select")
     exact = Fraction(units, 2**32)
     found = re.search(r"Lifetime: ε ([\d,.]+) spent", text(show(tmp_path / "up")))
-    assert found is not None
     assert exact <= Fraction(found[1].replace(",", "")) < exact + Fraction(2, 10**6)
     figures = json.loads(show(tmp_path / "up", "--json", "-").stdout)
     assert figures["lifetime"]["spent_units"] == units
@@ -161,7 +157,7 @@ def test_no_figure_is_below_what_was_spent(tmp_path: Path, units: int) -> None:
         assert Fraction(math.nextafter(epsilon, 0)) < exact <= Fraction(epsilon)
 
 
-def test_programs_get_the_figures_as_json(alice: Path) -> None:
+def test_programs_get_the_figures_as_json(alice):
     figures = json.loads(show(alice, "--json", "-").stdout)
     assert figures["agent"] == "alice"
     assert figures["lifetime"] == {
@@ -179,7 +175,7 @@ def test_programs_get_the_figures_as_json(alice: Path) -> None:
     assert json.loads((alice.parent / "figures.json").read_text()) == figures
 
 
-def test_verify_says_in_one_line_that_every_row_was_checked(alice: Path) -> None:
+def test_verify_says_in_one_line_that_every_row_was_checked(alice):
     result = run("ledger", "verify", "alice.ledger", folder=alice.parent)
     assert result.returncode == 0, result.stderr
     assert result.stdout == "alice.ledger: checked 7 rows, every checksum and total fits.\n"
@@ -188,7 +184,7 @@ def test_verify_says_in_one_line_that_every_row_was_checked(alice: Path) -> None
 
 
 @pytest.mark.parametrize("word", ["show", "verify"])
-def test_showing_a_ledger_does_not_change_it(alice: Path, word: str) -> None:
+def test_showing_a_ledger_does_not_change_it(alice, word):
     before, files = alice.read_bytes(), sorted(alice.parent.iterdir())
     assert run("ledger", word, "alice.ledger", folder=alice.parent).returncode == 0
     assert alice.read_bytes() == before
@@ -196,7 +192,7 @@ def test_showing_a_ledger_does_not_change_it(alice: Path, word: str) -> None:
 
 
 @pytest.mark.parametrize("word", ["show", "verify"])
-def test_a_ledger_is_never_overwritten_with_its_own_figures(alice: Path, word: str) -> None:
+def test_a_ledger_is_never_overwritten_with_its_own_figures(alice, word):
     before = alice.read_bytes()
     (alice.parent / "link").symlink_to(alice)
     for name in ("alice.ledger", "link"):
@@ -205,29 +201,29 @@ def test_a_ledger_is_never_overwritten_with_its_own_figures(alice: Path, word: s
     assert alice.read_bytes() == before
 
 
-def change_a_row(path: Path) -> None:
+def change_a_row(path):
     content = path.read_bytes()
     assert content.count(b"noon") == 1
     path.write_bytes(content.replace(b"noon", b"moon"))
 
 
-def lose_the_start(path: Path) -> None:
+def lose_the_start(path):
     path.write_bytes(path.read_bytes()[500:])
 
 
-def lose_a_row(path: Path) -> None:
+def lose_a_row(path):
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:3] + lines[4:]))
 
 
-def another_program(path: Path) -> None:
+def another_program(path):
     path.unlink()
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE songs (name TEXT)")
         connection.commit()
 
 
-def a_folder(path: Path) -> None:
+def a_folder(path):
     path.unlink()
     path.mkdir()
 
@@ -247,9 +243,7 @@ def a_folder(path: Path) -> None:
     ],
     ids=["missing", "a changed row", "cut off", "a lost row", "another program", "no database", "empty", "a folder"],
 )
-def test_a_file_that_is_no_whole_ledger_is_one_sentence_and_exit_status_2(
-    alice: Path, word: str, harm: Callable[[Path], object], words: str
-) -> None:
+def test_a_file_that_is_no_whole_ledger_is_one_sentence_and_exit_status_2(alice, word, harm, words):
     harm(alice)
     files = sorted(alice.parent.iterdir())
     for extra in ((), ("--json", "-"), ("--json", "figures.json")):

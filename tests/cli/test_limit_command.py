@@ -1,9 +1,6 @@
 """`palmatch limit` as a user meets it: a table, JSON whose proof can be checked, and a sentence for each mistake."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +8,7 @@ import palmatch as pm
 from running import run_line as run
 
 
-def test_a_table_and_a_proof_come_of_two_files(town: Path) -> None:
+def test_a_table_and_a_proof_come_of_two_files(town):
     words = ("limit agents.csv vehicles.csv --edge 2000,4000 --spacing 400 --epsilon 0.5,1,8",)
     result = run(*words, "--crowds 60 --json limit.json", folder=town)
     assert result.returncode == 0, result.stderr
@@ -32,7 +29,7 @@ def test_a_table_and_a_proof_come_of_two_files(town: Path) -> None:
     assert rows[0]["loss_mean"] > rows[1]["loss_mean"] > rows[2]["loss_mean"]
 
 
-def test_without_crowds_there_is_a_bound_and_no_loss(town: Path) -> None:
+def test_without_crowds_there_is_a_bound_and_no_loss(town):
     result = run("limit agents.csv vehicles.csv --edge 3000 --spacing 500 --crowds 0 --json -", folder=town)
     (row,) = json.loads(result.stdout)["rows"]
     assert row["loss_mean"] is None
@@ -49,7 +46,7 @@ def test_without_crowds_there_is_a_bound_and_no_loss(town: Path) -> None:
         (("agents.csv vehicles.csv --delta 2",), "Expected delta of at least 0 and below 1"),
     ],
 )
-def test_a_mistake_is_answered_with_a_sentence(town: Path, words: tuple[str, ...], said: str) -> None:
+def test_a_mistake_is_answered_with_a_sentence(town, words, said):
     result = run("limit", *words, "--spacing 1000 --edge 3000 --crowds 2", folder=town)
     assert result.returncode == 2
     assert said in result.stderr

@@ -1,7 +1,5 @@
 """Where the output goes: a reader who leaves early, one who was never there, a disk that is full."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -20,12 +18,12 @@ from running import run_line as run
 PALMATCH = Path(sys.executable).with_name("palmatch")
 
 
-def run_into(output: int, *words: str) -> subprocess.CompletedProcess[str]:
+def run_into(output, *words):
     return subprocess.run([PALMATCH, *words], stdout=output, stderr=subprocess.PIPE, text=True, check=False)
 
 
 @pytest.mark.parametrize("words", [("--help",), ("--version",)])
-def test_a_reader_who_leaves_early_ends_the_command_quietly_as_in_any_pipe(words: tuple[str, ...]) -> None:
+def test_a_reader_who_leaves_early_ends_the_command_quietly_as_in_any_pipe(words):
     reading, writing = os.pipe()
     os.close(reading)
     try:
@@ -36,7 +34,7 @@ def test_a_reader_who_leaves_early_ends_the_command_quietly_as_in_any_pipe(words
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a disk that is always full")
-def test_a_full_disk_is_one_sentence() -> None:
+def test_a_full_disk_is_one_sentence():
     with Path("/dev/full").open("w") as full:
         ended = run_into(full.fileno(), "--version")
     assert ended.returncode == 2
@@ -44,7 +42,7 @@ def test_a_full_disk_is_one_sentence() -> None:
     assert ended.stderr.count("\n") == 1
 
 
-def test_an_output_that_was_closed_beforehand_is_no_mistake() -> None:
+def test_an_output_that_was_closed_beforehand_is_no_mistake():
     ended = subprocess.run(
         f"{PALMATCH} ledger verify none.ledger >&-; {PALMATCH} --version >&-",
         shell=True,
@@ -56,7 +54,7 @@ def test_an_output_that_was_closed_beforehand_is_no_mistake() -> None:
     assert "Traceback" not in ended.stderr
 
 
-def test_commands_with_figures_from_the_truth_say_that_they_are_not_to_be_published(tmp_path: Path) -> None:
+def test_commands_with_figures_from_the_truth_say_that_they_are_not_to_be_published(tmp_path):
     (tmp_path / "agents.csv").write_text("id,lat,lon\na,40.75,-73.99\nb,40.75,-73.98\n")
     (tmp_path / "cars.csv").write_text("id,lat,lon\nc,40.75,-73.985\nd,40.751,-73.99\n")
     files, few = ("agents.csv", "cars.csv"), ("--runs 1",)
@@ -71,7 +69,7 @@ def test_commands_with_figures_from_the_truth_say_that_they_are_not_to_be_publis
         assert json.loads((tmp_path / "figures.json").read_text())["not_to_be_published"], words
 
 
-def test_a_column_that_is_not_used_is_named_so_that_a_misspelt_budget_is_noticed(tmp_path: Path) -> None:
+def test_a_column_that_is_not_used_is_named_so_that_a_misspelt_budget_is_noticed(tmp_path):
     (tmp_path / "agents.csv").write_text("id,lat,lon,epsilonn\na,40.75,-73.99,0.1\nb,40.75,-73.98,0.1\n")
     (tmp_path / "cars.csv").write_text("id,lat,lon,colour\nc,40.75,-73.985,red\nd,40.751,-73.99,blue\n")
     told = " ".join(run("match agents.csv cars.csv --out pairs.csv", folder=tmp_path).stdout.split())
@@ -81,7 +79,7 @@ def test_a_column_that_is_not_used_is_named_so_that_a_misspelt_budget_is_noticed
     assert "blue" not in told
 
 
-def test_an_epsilon_in_a_table_is_rounded_up() -> None:
+def test_an_epsilon_in_a_table_is_rounded_up():
     assert [epsilon_text(value) for value in (1.0, 0.1, 1.0000004, 1.004, 0.0)] == [
         "1.00",
         "0.10",
@@ -99,7 +97,7 @@ _ANY = st.recursive(
 )
 
 
-def finite(value: object) -> object:
+def finite(value):
     if isinstance(value, dict):
         return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -109,9 +107,7 @@ def finite(value: object) -> object:
 
 @given(content=st.dictionaries(st.text(max_size=4), _ANY, max_size=4))
 @settings(deadline=None)
-def test_json_holds_what_was_told_with_null_for_numbers_that_it_lacks(
-    content: dict[str, object], tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_json_holds_what_was_told_with_null_for_numbers_that_it_lacks(content, tmp_path_factory):
     file = tmp_path_factory.getbasetemp() / "told.json"
     show.write_json(file, content)
     assert json.loads(file.read_text()) == finite(content)

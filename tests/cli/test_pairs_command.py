@@ -1,7 +1,5 @@
 """palmatch --pairs: one file of agents in, partners out, and one sentence where that cannot be."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -15,7 +13,7 @@ TRIPS = EXAMPLES / "rides.csv"
 TABLE = (EXAMPLES / "partners.csv", "--pairs", "--domain", "table", "--types", EXAMPLES / "partner_types.csv")
 
 
-def run(*words: object) -> running.Result:
+def run(*words):
     return running.run(*words, folder=EXAMPLES)
 
 

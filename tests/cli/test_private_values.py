@@ -1,7 +1,5 @@
 """No message of a command holds a coordinate, a label or a utility of an agent, whatever is wrong with its files."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -20,7 +18,7 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "chargers.py"
 VEHICLES = "id,lat,lon\nv0,40.75,-73.98\nv1,40.76,-73.97\n"
 
 
-def broken_agents() -> dict[str, str]:
+def broken_agents():
     lines = ["id,lat,lon", *GOOD]
     wrong = {
         "no header": GOOD,
@@ -42,7 +40,7 @@ def broken_agents() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", broken_agents())
-def test_no_message_about_a_file_of_places_shows_one(tmp_path: Path, name: str) -> None:
+def test_no_message_about_a_file_of_places_shows_one(tmp_path, name):
     (tmp_path / "agents.csv").write_text(broken_agents()[name])
     (tmp_path / "vehicles.csv").write_text(VEHICLES)
     result = run("match", "agents.csv", "vehicles.csv", "--out", "pairs.csv", folder=tmp_path)
@@ -60,7 +58,7 @@ def test_no_message_about_a_file_of_places_shows_one(tmp_path: Path, name: str) 
         ("id,nlp\nr0,1\n", ("--draw-primary",)),
     ],
 )
-def test_no_message_about_a_file_of_labels_shows_one(tmp_path: Path, reviewers: str, options: tuple[str, ...]) -> None:
+def test_no_message_about_a_file_of_labels_shows_one(tmp_path, reviewers, options):
     (tmp_path / "reviewers.csv").write_text(reviewers)
     (tmp_path / "papers.csv").write_text("id,primary,nlp,vision\np0,nlp,1,0\n")
     words = ("match", "reviewers.csv", "papers.csv", "--domain", "papers", *options, "--out", "pairs.csv")
@@ -70,7 +68,7 @@ def test_no_message_about_a_file_of_labels_shows_one(tmp_path: Path, reviewers: 
     assert not re.search("'[01]'", result.stderr), result.stderr
 
 
-def test_no_message_about_taxi_records_without_a_header_shows_a_place(tmp_path: Path) -> None:
+def test_no_message_about_taxi_records_without_a_header_shows_a_place(tmp_path):
     row = f"2016-01-15 08:00:01,2016-01-15 08:10:00,-73.9{SECRET},40.{SECRET},-73.98,40.75\n"
     (tmp_path / "trips.csv").write_text(row * 3)
     with pytest.raises(PalmatchError) as told:
@@ -80,7 +78,7 @@ def test_no_message_about_taxi_records_without_a_header_shows_a_place(tmp_path: 
 
 
 @pytest.mark.parametrize("command", ["match", "plan"])
-def test_how_many_agents_are_like_none_of_the_types_is_said_not_to_be_published(tmp_path: Path, command: str) -> None:
+def test_how_many_agents_are_like_none_of_the_types_is_said_not_to_be_published(tmp_path, command):
     (tmp_path / "agents.csv").write_text("id,region,v0,v1\na0,here,0.9,0.3\na1,here,0.5,0.5\n")
     (tmp_path / "resources.csv").write_text("id\nv0\nv1\n")
     (tmp_path / "types.csv").write_text("region,v0,v1\nhere,0.9,0.3\nhere,0.3,0.9\n")
@@ -150,7 +148,7 @@ CELLS = (
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def places(tmp_path_factory):
     made = {}
     for name, (files, *_) in SETTINGS.items():
         made[name] = tmp_path_factory.mktemp(name)
@@ -172,9 +170,7 @@ COMMANDS = {
 @pytest.mark.parametrize("command", COMMANDS)
 @given(st.sampled_from(sorted(SETTINGS)), st.data())
 @settings(deadline=None, max_examples=60)
-def test_no_message_about_any_file_shows_what_is_private(
-    places: dict[str, Path], command: str, name: str, data: st.DataObject
-) -> None:
+def test_no_message_about_any_file_shows_what_is_private(places, command, name, data):
     files, text, public, words = SETTINGS[name]
     rows = [line.split(",") for line in text.splitlines()]
     for _ in range(data.draw(st.integers(1, 3))):

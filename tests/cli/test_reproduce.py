@@ -1,10 +1,7 @@
 """`palmatch reproduce` as a user meets it: one command gives the paper's evaluation back, and goes on when stopped."""
 
-from __future__ import annotations
-
 import json
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -16,7 +13,7 @@ from running import run_line as run
 SMALL = ("reproduce mobility --seconds 3 --edges 1000 --processes 1",)
 
 
-def test_without_a_file_the_synthetic_city_is_played_and_the_title_says_so(tmp_path: Path) -> None:
+def test_without_a_file_the_synthetic_city_is_played_and_the_title_says_so(tmp_path):
     result = run(*SMALL, "--runs 2 --out study --json numbers.json", folder=tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
     elsewhere = run(*SMALL, "--runs 2 --origin 40.95,-74.7 --out study", folder=tmp_path)
@@ -35,7 +32,7 @@ def test_without_a_file_the_synthetic_city_is_played_and_the_title_says_so(tmp_p
     assert len(list((tmp_path / "study/cells").glob("*.parquet"))) == 4 * 2
 
 
-def test_a_time_at_the_edge_of_the_records_is_told_in_the_terminal_and_on_the_page(tmp_path: Path) -> None:
+def test_a_time_at_the_edge_of_the_records_is_told_in_the_terminal_and_on_the_page(tmp_path):
     start = datetime(2016, 1, 15, 8)
     header = (
         "tpep_pickup_datetime,tpep_dropoff_datetime,pickup_longitude,pickup_latitude,dropoff_longitude,dropoff_latitude"
@@ -52,8 +49,8 @@ def test_a_time_at_the_edge_of_the_records_is_told_in_the_terminal_and_on_the_pa
     assert json.loads((tmp_path / "numbers.json").read_text(encoding="utf-8"))["warnings"][0].startswith(told)
 
 
-def test_a_study_that_is_interrupted_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object, **__: object) -> pl.DataFrame:
+def test_a_study_that_is_interrupted_says_how_to_go_on(tmp_path, monkeypatch):
+    def interrupted(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("palmatch.studies.tasks.run_tasks", interrupted)
@@ -64,7 +61,7 @@ def test_a_study_that_is_interrupted_says_how_to_go_on(tmp_path: Path, monkeypat
     )
 
 
-def test_the_same_command_goes_on_and_other_settings_are_refused(tmp_path: Path) -> None:
+def test_the_same_command_goes_on_and_other_settings_are_refused(tmp_path):
     words = ("reproduce papers --areas 2 --processes 1 --out study",)
     assert run(*words, "--runs 3", folder=tmp_path).returncode == 0
     cells = tmp_path / "study/cells"
@@ -82,7 +79,7 @@ def test_the_same_command_goes_on_and_other_settings_are_refused(tmp_path: Path)
     assert refused.stderr.count("\n") == 1
 
 
-def test_the_papers_study_runs_on_files(tmp_path: Path) -> None:
+def test_the_papers_study_runs_on_files(tmp_path):
     made_up = pm.data.conference.conference(reviewers=24, papers=9)
     for name, marks in (("reviewers", made_up.reviewers), ("papers", made_up.papers)):
         columns = {area: marks[:, n] for n, area in enumerate(made_up.areas)}
@@ -120,7 +117,7 @@ def test_the_papers_study_runs_on_files(tmp_path: Path) -> None:
         (("papers --areas inf",), "Expected whole numbers with commas between them, got --areas='inf'."),
     ],
 )
-def test_a_mistake_is_one_sentence(tmp_path: Path, words: tuple[str, ...], sentence: str) -> None:
+def test_a_mistake_is_one_sentence(tmp_path, words, sentence):
     result = run("reproduce", *words, "--out study", folder=tmp_path)
     assert result.returncode == 2
     assert sentence in result.stderr

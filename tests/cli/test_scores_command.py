@@ -1,24 +1,20 @@
 """A programme chair's files: from scores of openreview-matcher to its assignments.json, under a guarantee."""
 
-from __future__ import annotations
-
 import io
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from running import Result
 from running import run_line as run
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "conference"
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     shutil.copytree(EXAMPLES, tmp_path / "conference")
     result = run(
         "types papers.csv --from last_year_scores.csv --archive-papers last_year_papers.csv --regions 4",
@@ -29,18 +25,18 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "conference"
 
 
-def matched(folder: Path, *more: object, out: str = "assignments.json") -> Result:
+def matched(folder, *more, out="assignments.json"):
     files = "--types types.csv --regions regions.csv --conflicts constraints.csv --max-papers max_papers.csv"
     words = ("match scores.csv papers.csv --domain table", files, "--capacity 3 --demand 3 --out")
     return run(*words, out, *more, folder=folder)
 
 
-def said(result: Result) -> str:
+def said(result):
     return " ".join((result.stdout + result.stderr).split())
 
 
 @pytest.mark.parametrize("method", ["once", "palma", "hungarian"])
-def test_scores_become_assignments_within_all_limits(folder: Path, method: str) -> None:
+def test_scores_become_assignments_within_all_limits(folder, method):
     result = matched(folder, "--explain --method", method)
     assert result.returncode == 0, result.stderr
     found = json.loads((folder / "assignments.json").read_text())
@@ -60,7 +56,7 @@ def test_scores_become_assignments_within_all_limits(folder: Path, method: str) 
         assert "Regions and possible types come from last_year_scores.csv (SHA-256 " in said(result)
 
 
-def test_the_types_among_the_examples_are_what_the_command_writes(folder: Path) -> None:
+def test_the_types_among_the_examples_are_what_the_command_writes(folder):
     assert (folder / "types.csv").read_bytes() == (EXAMPLES / "types.csv").read_bytes()
     declared = dict(line.split(",") for line in (EXAMPLES / "regions.csv").read_text().splitlines())
     derived = dict(line.split(",") for line in (folder / "users.csv").read_text().splitlines())
@@ -68,9 +64,7 @@ def test_the_types_among_the_examples_are_what_the_command_writes(folder: Path) 
 
 
 @pytest.mark.parametrize(("more", "scores"), [((), (0.9, 0.2)), (("--score-range=-1,1",), (-0.5, 0.25))])
-def test_assignments_have_the_representatives_scores_in_the_range_of_the_files(
-    tmp_path: Path, more: tuple[str, ...], scores: tuple[float, float]
-) -> None:
+def test_assignments_have_the_representatives_scores_in_the_range_of_the_files(tmp_path, more, scores):
     (tmp_path / "papers.csv").write_text("id\np1\np2\n")
     (tmp_path / "archive.csv").write_text(f"p1,old,{scores[0]}\np2,old,{scores[1]}\n")
     # Neither of the private scores is the representative's.
@@ -88,14 +82,14 @@ def test_assignments_have_the_representatives_scores_in_the_range_of_the_files(
     }
 
 
-def test_pairs_have_a_row_for_what_is_matched_beforehand(folder: Path) -> None:
+def test_pairs_have_a_row_for_what_is_matched_beforehand(folder):
     assert matched(folder, out="pairs.csv").returncode == 0
     rows = (folder / "pairs.csv").read_text().splitlines()
     assert rows.count("~Kofi_Example1,p9") == 1
     assert "~Kofi_Example1," not in rows
 
 
-def test_pairs_that_are_assigned_count_in_what_each_has_and_in_fairness(tmp_path: Path) -> None:
+def test_pairs_that_are_assigned_count_in_what_each_has_and_in_fairness(tmp_path):
     files = {
         "papers": "id\np1\np2\n",
         "types": "region,type,paper,score\nall,x,p1,0.5\nall,y,p2,0.5\n",
@@ -124,27 +118,25 @@ def test_pairs_that_are_assigned_count_in_what_each_has_and_in_fairness(tmp_path
     assert json.loads(compared.stdout)["fairness"][0]["resources"]["least"] == pytest.approx(0.505)
 
 
-def test_all_commands_take_the_same_files(folder: Path) -> None:
+def test_all_commands_take_the_same_files(folder):
     words = "scores.csv papers.csv --domain table --types types.csv --regions regions.csv --capacity 3 --demand 2"
     for command in ("compare --runs 1 --methods once,hungarian", "plan"):
         result = run(*command.split()[:1], *words.split(), *command.split()[1:], folder=folder)
         assert result.returncode == 0, result.stderr
 
 
-def reordered(text: str) -> str:
+def reordered(text):
     return "".join(reversed(text.splitlines(keepends=True)))
 
 
-def written_otherwise(text: str) -> str:
+def written_otherwise(text):
     rows = [line.split(",") for line in text.splitlines()]
     return "score,user,paper\n" + "".join(f"{float(score):.6f},{user},{paper}\n" for paper, user, score in rows)
 
 
 @pytest.mark.parametrize("change", [str, reordered, written_otherwise])
 @pytest.mark.parametrize("more", [(), ("--scores bids.csv",)])
-def test_types_from_the_private_scores_themselves_are_refused(
-    folder: Path, change: Callable[[str], str], more: tuple[str, ...]
-) -> None:
+def test_types_from_the_private_scores_themselves_are_refused(folder, change, more):
     (folder / "bids.csv").write_text("p1,~Lena_Example1,1\n")
     (folder / "same.csv").write_text(change((folder / "scores.csv").read_text()))
     assert run("types papers.csv --from same.csv --out types.csv", folder=folder).returncode == 0
@@ -154,7 +146,7 @@ def test_types_from_the_private_scores_themselves_are_refused(
     assert not (folder / "assignments.json").exists()
 
 
-def test_two_files_of_scores_are_weighted(folder: Path) -> None:
+def test_two_files_of_scores_are_weighted(folder):
     (folder / "bids.csv").write_text("p1,~Lena_Example1,1\n")
     assert matched(folder, "--scores bids.csv --weights 3,1").returncode == 0
     assert "one weight above 0 for each of 2 files" in said(matched(folder, "--scores bids.csv --weights 3"))
@@ -175,7 +167,7 @@ def test_two_files_of_scores_are_weighted(folder: Path) -> None:
         ),
     ],
 )
-def test_a_mistake_in_a_chairs_file_is_one_sentence(folder: Path, name: str, text: str, told: str) -> None:
+def test_a_mistake_in_a_chairs_file_is_one_sentence(folder, name, text, told):
     (folder / name).write_text(text)
     result = matched(folder)
     assert result.returncode == 2
@@ -191,7 +183,7 @@ def test_a_mistake_in_a_chairs_file_is_one_sentence(folder: Path, name: str, tex
         ("--regions", "in regions of which types.csv has no types"),
     ],
 )
-def test_scores_in_place_of_another_file_are_not_quoted(folder: Path, option: str, told: str) -> None:
+def test_scores_in_place_of_another_file_are_not_quoted(folder, option, told):
     rows = [line.split(",") for line in (folder / "scores.csv").read_text().splitlines()]
     private = "".join(f"{user},0.{71_234_560 + place}\n" for place, user in enumerate(sorted({row[1] for row in rows})))
     (folder / "private.csv").write_text(private)
@@ -203,7 +195,7 @@ def test_scores_in_place_of_another_file_are_not_quoted(folder: Path, option: st
     assert "7123" not in said(result)
 
 
-def test_a_reviewer_without_scores_takes_part_if_limits_name_it(folder: Path) -> None:
+def test_a_reviewer_without_scores_takes_part_if_limits_name_it(folder):
     with (folder / "regions.csv").open("a") as file:
         file.write(
             "~New_Example1,{0}\n~Old_Example1,{0}\n".format((folder / "regions.csv").read_text().split(",")[-1].strip())
@@ -221,7 +213,7 @@ def test_a_reviewer_without_scores_takes_part_if_limits_name_it(folder: Path) ->
 
 @pytest.mark.parametrize("out", ["pairs.csv", "assignments.json"])
 @pytest.mark.parametrize("method", ["once", "palma"])
-def test_what_is_published_does_not_tell_who_gave_no_score(folder: Path, method: str, out: str) -> None:
+def test_what_is_published_does_not_tell_who_gave_no_score(folder, method, out):
     rows = [row for row in (folder / "scores.csv").read_text().splitlines() if "~Emil_" not in row]
     published = []
     for own in ([], ["p2,~Emil_Example1,0"]):
@@ -233,7 +225,7 @@ def test_what_is_published_does_not_tell_who_gave_no_score(folder: Path, method:
     assert published[0] == published[1]
 
 
-def test_scores_come_from_the_standard_input(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_come_from_the_standard_input(folder, monkeypatch):
     assert matched(folder, "--seed 3", out="named.csv").returncode == 0
     raw = (folder / "scores.csv").read_bytes()
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(raw)))
@@ -252,7 +244,7 @@ def test_scores_come_from_the_standard_input(folder: Path, monkeypatch: pytest.M
     assert "own.csv was derived from -, or from the same scores" in said(result)
 
 
-def test_regions_of_one_possible_type_are_said_to_tell_everything(folder: Path) -> None:
+def test_regions_of_one_possible_type_are_said_to_tell_everything(folder):
     words = ("types papers.csv --from last_year_scores.csv --archive-papers last_year_papers.csv",)
     assert "nothing is guaranteed" not in said(run(*words, "--regions 4 --out few.csv", folder=folder))
     assert "with one possible type: nothing is guaranteed there beyond the region" in said(
@@ -260,7 +252,7 @@ def test_regions_of_one_possible_type_are_said_to_tell_everything(folder: Path) 
     )
 
 
-def test_pairs_that_are_assigned_are_no_conflicts(folder: Path) -> None:
+def test_pairs_that_are_assigned_are_no_conflicts(folder):
     assert ", and 1 pair assigned beforehand, welfare" in said(matched(folder, "--json match.json"))
     problem = json.loads((folder / "match.json").read_text())["problem"]
     rows = [line.rsplit(",", 1)[1] for line in (folder / "constraints.csv").read_text().split()]
@@ -268,19 +260,19 @@ def test_pairs_that_are_assigned_are_no_conflicts(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["1,0", "0.5,1", "0,0", "0,inf", "-1e308,1e308"])
-def test_a_range_of_scores_is_one(folder: Path, text: str) -> None:
+def test_a_range_of_scores_is_one(folder, text):
     result = matched(folder, f"--score-range={text}")
     assert result.returncode == 2
     assert f"got --score-range='{text}'" in said(result)
 
 
-def test_options_of_scores_are_refused_where_there_are_none(folder: Path) -> None:
+def test_options_of_scores_are_refused_where_there_are_none(folder):
     result = run("match papers.csv papers.csv --regions regions.csv --out pairs.csv", folder=folder)
     assert result.returncode == 2
     assert "go with --domain table and a file of scores" in said(result)
 
 
-def test_a_paper_that_no_possible_type_has_a_score_for_is_named(folder: Path) -> None:
+def test_a_paper_that_no_possible_type_has_a_score_for_is_named(folder):
     with (folder / "papers.csv").open("a") as file:
         file.write("p50,Databases\n")
     result = matched(folder)
@@ -288,7 +280,7 @@ def test_a_paper_that_no_possible_type_has_a_score_for_is_named(folder: Path) ->
     assert "types.csv has no score for 1 paper of papers.csv ('p50'): no report tells whom they suit." in said(result)
 
 
-def test_more_room_than_there_are_reviewers_is_room_for_all_of_them(folder: Path) -> None:
+def test_more_room_than_there_are_reviewers_is_room_for_all_of_them(folder):
     published = []
     for capacity, most in ((1_000_000_000, 16), (22, 1_000_000_000)):
         (folder / "max_papers.csv").write_text(f"~Emil_Example1,{most}\n")
@@ -298,7 +290,7 @@ def test_more_room_than_there_are_reviewers_is_room_for_all_of_them(folder: Path
     assert published[0] == published[1]
 
 
-def test_conflicts_of_one_who_does_not_take_part_are_left_out(folder: Path) -> None:
+def test_conflicts_of_one_who_does_not_take_part_are_left_out(folder):
     with (folder / "regions.csv").open("a") as file:
         file.write("~Old_Example1,Databases\n")
     constraints = (folder / "constraints.csv").read_text()
@@ -312,9 +304,7 @@ def test_conflicts_of_one_who_does_not_take_part_are_left_out(folder: Path) -> N
 
 @pytest.mark.parametrize("line", ["p1,~Emil_Example1", "p1,~Emil_Example1,secret0.5x", "p1;~Emil_Example1;1,0"])
 @pytest.mark.parametrize("regions", [("--regions regions.csv",), ()])
-def test_a_mistake_in_the_first_line_of_scores_is_found_and_not_quoted(
-    folder: Path, line: str, regions: tuple[str, ...]
-) -> None:
+def test_a_mistake_in_the_first_line_of_scores_is_found_and_not_quoted(folder, line, regions):
     (folder / "scores.csv").write_text(f"{line}\n{(folder / 'scores.csv').read_text()}")
     result = run(
         "match scores.csv papers.csv --domain table --types types.csv", *regions, "--out a.json", folder=folder

@@ -1,10 +1,7 @@
 """Capacities, demands and conflicts as a user of the command meets them, in every domain."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -21,7 +18,7 @@ TYPES = "region,p1,p2\nnorth,0.9,0.4\nnorth,0.5,0.6\n"
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     files = {
         "requests": REQUESTS,
         "sites": SITES,
@@ -37,11 +34,11 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def pairs(folder: Path) -> list[tuple[str, str | None]]:
+def pairs(folder):
     return pl.read_csv(folder / "pairs.csv").rows()
 
 
-def test_a_site_of_several_plugs_takes_several_vehicles(folder: Path) -> None:
+def test_a_site_of_several_plugs_takes_several_vehicles(folder):
     result = run("match requests.csv sites.csv --out pairs.csv --method hungarian", folder=folder)
     assert result.returncode == 0, result.stderr
     assert sorted(pairs(folder)) == [("a", "x"), ("a", "y"), ("b", "x"), ("c", "x")]
@@ -49,7 +46,7 @@ def test_a_site_of_several_plugs_takes_several_vehicles(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["once", "palma", "published", "hungarian", "greedy", "random", "alma"])
-def test_reviewers_get_no_paper_that_they_are_in_conflict_with(folder: Path, method: str) -> None:
+def test_reviewers_get_no_paper_that_they_are_in_conflict_with(folder, method):
     result = run(
         "match reviewers.csv papers.csv --domain papers --areas 2 --capacity 2 --demand 2 --conflicts conflicts.csv",
         "--out pairs.csv --method",
@@ -69,7 +66,7 @@ def test_reviewers_get_no_paper_that_they_are_in_conflict_with(folder: Path, met
     assert "fairness" in figures["not_to_be_published"]
 
 
-def test_a_table_has_capacities_in_the_list_of_resources(folder: Path) -> None:
+def test_a_table_has_capacities_in_the_list_of_resources(folder):
     result = run(
         "match table.csv listed.csv --domain table --types types.csv --out pairs.csv --method hungarian", folder=folder
     )
@@ -77,7 +74,7 @@ def test_a_table_has_capacities_in_the_list_of_resources(folder: Path) -> None:
     assert sorted(pairs(folder)) == [("ana", "p1"), ("ana", "p2"), ("bo", "p2")]
 
 
-def test_papers_that_lack_reviewers_are_named_with_the_reason(folder: Path) -> None:
+def test_papers_that_lack_reviewers_are_named_with_the_reason(folder):
     (folder / "conflicts.csv").write_text("agent,resource\nana,p1\nbo,p1\n")
     result = run(
         "match reviewers.csv papers.csv --domain papers --areas 2 --capacity 2 --demand 2 --conflicts conflicts.csv",
@@ -89,7 +86,7 @@ def test_papers_that_lack_reviewers_are_named_with_the_reason(folder: Path) -> N
     assert "Papers: worst served" in result.stdout
 
 
-def test_agents_that_find_no_room_are_named_with_the_reason_within_80_columns(tmp_path: Path) -> None:
+def test_agents_that_find_no_room_are_named_with_the_reason_within_80_columns(tmp_path):
     ids = [f"agent-{number:02}" for number in range(16)] + ["x" * 100]
     names = [f"r{number}" for number in range(7)]
     rows = [",".join(f"{0.1 + (3 * agent + column) % 7 / 10:.1f}" for column in range(7)) for agent in range(17)]
@@ -119,7 +116,7 @@ def test_agents_that_find_no_room_are_named_with_the_reason_within_80_columns(tm
     assert max(map(len, (result.stdout + more.stdout + worst.stdout).splitlines())) <= 80
 
 
-def test_an_agent_without_any_unit_has_a_row_of_its_own(folder: Path) -> None:
+def test_an_agent_without_any_unit_has_a_row_of_its_own(folder):
     (folder / "conflicts.csv").write_text("agent,resource\na,x\na,y\n")
     result = run("match requests.csv sites.csv --conflicts conflicts.csv --out pairs.csv", folder=folder)
     assert result.returncode == 0, result.stderr
@@ -137,7 +134,7 @@ def test_an_agent_without_any_unit_has_a_row_of_its_own(folder: Path) -> None:
         ("conflicts.csv", "agent,paper\na,x\n", "conflicts.csv"),
     ],
 )
-def test_a_mistake_in_limits_is_one_sentence(folder: Path, changed: str, text: str, told: str) -> None:
+def test_a_mistake_in_limits_is_one_sentence(folder, changed, text, told):
     (folder / "conflicts.csv").write_text("agent,resource\na,x\n")
     (folder / changed).write_text(text)
     result = run("match requests.csv sites.csv --conflicts conflicts.csv --out pairs.csv", folder=folder)
@@ -146,7 +143,7 @@ def test_a_mistake_in_limits_is_one_sentence(folder: Path, changed: str, text: s
     assert not (folder / "pairs.csv").exists()
 
 
-def test_compare_takes_the_same_limits(folder: Path) -> None:
+def test_compare_takes_the_same_limits(folder):
     result = run(
         "compare reviewers.csv papers.csv --domain papers --areas 2 --capacity 2 --demand 2 --conflicts conflicts.csv",
         "--methods once,greedy,hungarian --runs 2 --json -",
@@ -163,7 +160,7 @@ def test_compare_takes_the_same_limits(folder: Path) -> None:
     assert "fairness" in told["not_to_be_published"]
 
 
-def test_compare_writes_a_page_that_shows_how_evenly_both_sides_are_served(folder: Path) -> None:
+def test_compare_writes_a_page_that_shows_how_evenly_both_sides_are_served(folder):
     words = ("reviewers.csv papers.csv --domain papers --capacity 2 --demand 2 --page page",)
     result = run("compare", *words, "--areas 2 --methods once,hungarian --runs 1", folder=folder)
     assert result.returncode == 0, result.stderr
@@ -180,7 +177,7 @@ def test_compare_writes_a_page_that_shows_how_evenly_both_sides_are_served(folde
         assert told in " ".join(refused.stderr.split())
 
 
-def test_assignments_are_written_as_openreview_does_without_private_scores(folder: Path) -> None:
+def test_assignments_are_written_as_openreview_does_without_private_scores(folder):
     result = run(
         "match reviewers.csv papers.csv --domain papers --areas 2 --capacity 2 --demand 2 --conflicts conflicts.csv",
         "--out assignments.json --method hungarian",
@@ -194,7 +191,7 @@ def test_assignments_are_written_as_openreview_does_without_private_scores(folde
     assert scores["p2", "ana"] == scores["p2", "cy"]
 
 
-def test_frames_take_the_same_columns(folder: Path) -> None:
+def test_frames_take_the_same_columns(folder):
     requests, sites = (pl.read_csv(folder / name) for name in ("requests.csv", "sites.csv"))
     problem = pm.mobility.problem(requests, sites)
     assert problem.demand.tolist() == [2, 1, 1]

@@ -1,12 +1,9 @@
 """Without --seed every command draws secretly; with one it says simulation. Synthetic data has a seed of its own."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import stat
 from importlib import import_module
-from pathlib import Path
 from pkgutil import iter_modules
 
 import polars as pl
@@ -22,7 +19,7 @@ PLAYED = ("--methods once,random --runs 4",)
 STUDY = ("reproduce mobility --seconds 3 --edges 1000 --processes 1 --runs 1",)
 
 
-def commands() -> list[tuple[str, inspect.Parameter]]:
+def commands():
     found = []
     for module in iter_modules(palmatch.cli.__path__, "palmatch.cli."):
         for name, function in vars(import_module(module.name)).items():
@@ -32,7 +29,7 @@ def commands() -> list[tuple[str, inspect.Parameter]]:
     return found
 
 
-def test_no_command_and_no_study_has_a_seed_of_its_own() -> None:
+def test_no_command_and_no_study_has_a_seed_of_its_own():
     functions = [*commands(), *((f.__name__, inspect.signature(f).parameters["seed"]) for f in (
         pm.match, pm.compare, pm.audit, type(pm.limit).__call__, pm.papers.problem,
     ))]  # fmt: skip
@@ -40,7 +37,7 @@ def test_no_command_and_no_study_has_a_seed_of_its_own() -> None:
     assert [name for name, seed in functions if seed.default not in (inspect.Parameter.empty, None)] == []
 
 
-def test_a_study_differs_each_time_unless_a_seed_is_given_and_then_says_simulation(town: Path) -> None:
+def test_a_study_differs_each_time_unless_a_seed_is_given_and_then_says_simulation(town):
     words = ("compare agents.csv vehicles.csv", *PLAYED, "--json told.json")
     seen: dict[bool, list[object]] = {True: [], False: []}
     for seed in ((), (), ("--seed 3",), ("--seed 3",)):
@@ -54,7 +51,7 @@ def test_a_study_differs_each_time_unless_a_seed_is_given_and_then_says_simulati
     assert seen[True][0] == seen[True][1]
 
 
-def test_runs_of_a_study_are_called_simulations_since_all_methods_share_their_draws() -> None:
+def test_runs_of_a_study_are_called_simulations_since_all_methods_share_their_draws():
     night = pm.data.city.batch(5.0)
     problem = pm.mobility.problem(night.requests, night.vehicles)
     found = pm.compare(problem, ["once", "hungarian-once"], runs=2)
@@ -62,7 +59,7 @@ def test_runs_of_a_study_are_called_simulations_since_all_methods_share_their_dr
     assert SIMULATION not in pm.match(problem).guarantee.assumptions
 
 
-def test_the_demo_draws_secretly_on_a_city_that_stays_the_same(tmp_path: Path) -> None:
+def test_the_demo_draws_secretly_on_a_city_that_stays_the_same(tmp_path):
     words = ("demo --hour 5 --runs 1",)
     for name, seed in (("fresh", ()), ("seeded", ("--seed 5",)), ("other", ("--data-seed 1",))):
         result = run(*words, *seed, "--out", name, folder=tmp_path)
@@ -74,7 +71,7 @@ def test_the_demo_draws_secretly_on_a_city_that_stays_the_same(tmp_path: Path) -
     assert cities[0] == cities[1] != cities[2]
 
 
-def test_a_study_without_a_seed_keeps_it_in_one_private_file_and_tells_it_nowhere(tmp_path: Path) -> None:
+def test_a_study_without_a_seed_keeps_it_in_one_private_file_and_tells_it_nowhere(tmp_path):
     for name in ("one", "two"):
         result = run(*STUDY, "--out", name, "--json", f"{name}.json", folder=tmp_path)
         assert (result.returncode, result.stderr) == (0, "")

@@ -1,9 +1,6 @@
 """`plan --loss` and `match --reports` as a user meets them."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import palmatch as pm
 from palmatch.domains import mobility
@@ -13,12 +10,12 @@ AGENTS = "id,lat,lon\na,40.7560,-73.9870\nb,40.7520,-73.9800\nc,40.7565,-73.9815
 CARS = "id,lat,lon\nv1,40.7650,-73.9700\nv2,40.7450,-73.9900\nv3,40.7560,-73.9950\nv4,40.7530,-73.9740\n"
 
 
-def files(folder: Path) -> None:
+def files(folder):
     (folder / "agents.csv").write_text(AGENTS)
     (folder / "cars.csv").write_text(CARS)
 
 
-def test_a_plan_for_a_loss_is_a_sentence_and_figures(tmp_path: Path) -> None:
+def test_a_plan_for_a_loss_is_a_sentence_and_figures(tmp_path):
     files(tmp_path)
     words = ("plan", "agents.csv", "cars.csv", "--spacing", 500, "--loss", 3, "--seed", 1)
     result = run(*words, "--json", "plan.json", folder=tmp_path)
@@ -32,9 +29,9 @@ def test_a_plan_for_a_loss_is_a_sentence_and_figures(tmp_path: Path) -> None:
     assert "Expected a loss above 0 and below 1" in refused.stderr
 
 
-def test_reports_of_a_session_teach_a_match_and_positions_are_refused(tmp_path: Path) -> None:
+def test_reports_of_a_session_teach_a_match_and_positions_are_refused(tmp_path):
     files(tmp_path)
-    agents, cars = (mobility.read_points(tmp_path / name, role=role) for name, role in (  # type: ignore[arg-type]
+    agents, cars = (mobility.read_points(tmp_path / name, role=role) for name, role in (
         ("agents.csv", "agents"), ("cars.csv", "resources"),
     ))  # fmt: skip
     with pm.Session(store=tmp_path / "b.ledger", epsilon=2.0, budget=pm.Budget(99), seed=1) as session:
@@ -53,7 +50,7 @@ def test_reports_of_a_session_teach_a_match_and_positions_are_refused(tmp_path: 
     assert "a file of reports holds no positions" in refused.stderr
 
 
-def test_own_zones_and_roads_take_the_place_of_squares_and_distances(tmp_path: Path) -> None:
+def test_own_zones_and_roads_take_the_place_of_squares_and_distances(tmp_path):
     files(tmp_path)
     ring = [[-74.0, 40.75], [-73.984, 40.75], [-73.984, 40.76], [-74.0, 40.76], [-74.0, 40.75]]
     zone = {"type": "Feature", "properties": {"name": "west"}, "geometry": {"type": "Polygon", "coordinates": [ring]}}

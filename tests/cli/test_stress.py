@@ -1,7 +1,5 @@
 """The command under stress: Ctrl-C, a disk that is full, an output without Greek, a narrow terminal."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -39,13 +37,13 @@ for words in json.loads(sys.argv[1]):
 """
 
 
-def outside(*words: object, folder: Path, **more: object) -> subprocess.CompletedProcess[bytes]:
+def outside(*words, folder, **more):
     command = [sys.executable, "-m", "palmatch", *split(words)]
-    return subprocess.run(command, cwd=folder, capture_output=True, check=False, **more)  # type: ignore[call-overload]
+    return subprocess.run(command, cwd=folder, capture_output=True, check=False, **more)
 
 
-def test_ctrl_c_is_one_line_and_status_130(town: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object, **__: object) -> None:
+def test_ctrl_c_is_one_line_and_status_130(town, monkeypatch):
+    def interrupted(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("palmatch.cli.compare.compare_methods", interrupted)
@@ -53,7 +51,7 @@ def test_ctrl_c_is_one_line_and_status_130(town: Path, monkeypatch: pytest.Monke
     assert (told.returncode, told.stdout, told.stderr) == (130, "", "palmatch: stopped.\n")
 
 
-def test_ctrl_c_of_a_terminal_ends_a_server_with_one_line(town: Path) -> None:
+def test_ctrl_c_of_a_terminal_ends_a_server_with_one_line(town):
     with subprocess.Popen(
         [sys.executable, "-m", "palmatch", "explore", "--no-open"],
         cwd=town,
@@ -61,7 +59,6 @@ def test_ctrl_c_of_a_terminal_ends_a_server_with_one_line(town: Path) -> None:
         stderr=subprocess.PIPE,
         start_new_session=True,
     ) as running:
-        assert running.stdout is not None
         assert b"The explorer is at" in running.stdout.readline()
         os.killpg(running.pid, signal.SIGINT)
         _, told = running.communicate(timeout=60)
@@ -69,8 +66,8 @@ def test_ctrl_c_of_a_terminal_ends_a_server_with_one_line(town: Path) -> None:
     assert running.returncode == 130
 
 
-def test_a_disk_that_fills_up_is_one_sentence_and_leaves_nothing_truncated(town: Path, tmp_path: Path) -> None:
-    def little_room() -> None:
+def test_a_disk_that_fills_up_is_one_sentence_and_leaves_nothing_truncated(town, tmp_path):
+    def little_room():
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))
 
@@ -88,7 +85,7 @@ def test_a_disk_that_fills_up_is_one_sentence_and_leaves_nothing_truncated(town:
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_an_output_without_greek_letters_gets_them_spelt(town: Path, encoding: str) -> None:
+def test_an_output_without_greek_letters_gets_them_spelt(town, encoding):
     files = ("agents.csv", "vehicles.csv")
     told = [
         run(*words, folder=town, encoding=encoding)
@@ -105,12 +102,12 @@ def test_an_output_without_greek_letters_gets_them_spelt(town: Path, encoding: s
     assert json.loads(told[4].stdout)["rows"]
 
 
-def compute_once(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def compute_once(monkeypatch, name):
     """Replace a study by one that is computed the first time only."""
     module, function = name.rsplit(".", 1)
     study, found = getattr(import_module(module), function), list[object]()
 
-    def known(*given: object, **more: object) -> object:
+    def known(*given, **more):
         if not found:
             found.append(study(*given, **more))
         return found[0]
@@ -118,7 +115,7 @@ def compute_once(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(name, known)
 
 
-def test_results_are_as_wide_as_columns_say(town: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_are_as_wide_as_columns_say(town, monkeypatch):
     for name in ("audit.audit_problem", "compare.compare_methods", "plan.find_limit", "plan.plan_regions"):
         compute_once(monkeypatch, f"palmatch.cli.{name}")
     files = ("agents.csv vehicles.csv --edge 500",)
@@ -141,7 +138,7 @@ def test_results_are_as_wide_as_columns_say(town: Path, monkeypatch: pytest.Monk
         assert "\N{HORIZONTAL ELLIPSIS}" not in told.stdout
 
 
-def test_plan_begins_with_what_the_default_method_offers(town: Path) -> None:
+def test_plan_begins_with_what_the_default_method_offers(town):
     told = run("plan agents.csv vehicles.csv --edge 500", folder=town).stdout
     assert re.search(r"^ region +agents +types +ε +reports +best report *$", told.splitlines()[2])
     assert told.index("The default method, `once`") < told.index("The paper's rounds")
@@ -149,7 +146,7 @@ def test_plan_begins_with_what_the_default_method_offers(town: Path) -> None:
     assert sum(line.startswith(" region ") for line in told.splitlines()) == 2
 
 
-def test_json_is_written_although_the_reader_of_the_table_has_gone(town: Path) -> None:
+def test_json_is_written_although_the_reader_of_the_table_has_gone(town):
     files = ("agents.csv", "vehicles.csv")
     words = (
         ("compare", *files, "--runs 1 --methods random"),
@@ -169,7 +166,7 @@ def test_json_is_written_although_the_reader_of_the_table_has_gone(town: Path) -
         assert json.loads((town / f"{some[0]}.json").read_text())
 
 
-def test_quiet_prints_nothing_but_what_is_asked_for(town: Path) -> None:
+def test_quiet_prints_nothing_but_what_is_asked_for(town):
     words = ("match agents.csv vehicles.csv --quiet",)
     told = run(*words, "--out quiet.csv", folder=town)
     assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
@@ -178,7 +175,7 @@ def test_quiet_prints_nothing_but_what_is_asked_for(town: Path) -> None:
     assert "matched" in run("match agents.csv vehicles.csv --out quiet.csv", folder=town).stdout
 
 
-def test_a_dash_is_the_standard_input_and_output(town: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dash_is_the_standard_input_and_output(town, monkeypatch):
     words = ("match - vehicles.csv --out - --seed 1",)
     ended = outside(*words, folder=town, input=(town / "agents.csv").read_bytes())
     assert ended.returncode == 0, ended.stderr
@@ -193,7 +190,7 @@ def test_a_dash_is_the_standard_input_and_output(town: Path, monkeypatch: pytest
     assert "palmatch: the standard input, line 1: found the columns" in wrong.stderr
 
 
-def test_more_than_the_memory_holds_is_refused_beforehand_with_the_remedy(tmp_path: Path) -> None:
+def test_more_than_the_memory_holds_is_refused_beforehand_with_the_remedy(tmp_path):
     for name, east in (("agents", 0.0), ("vehicles", 0.001)):
         number = 100_000
         north = [40.6 + 0.3 * (n % 317) / 317 for n in range(number)]
@@ -208,9 +205,7 @@ def test_more_than_the_memory_holds_is_refused_beforehand_with_the_remedy(tmp_pa
     assert not (tmp_path / "pairs.csv").exists()
 
 
-def test_papers_whose_possible_reviewers_do_not_fit_are_refused_beforehand(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_papers_whose_possible_reviewers_do_not_fit_are_refused_beforehand(tmp_path, monkeypatch):
     monkeypatch.setattr("palmatch.cli.inputs._free_memory", lambda: 1e4)
     examples = Path(__file__).resolve().parents[2] / "examples"
     for name in ("reviewers.csv", "papers.csv"):
@@ -219,7 +214,7 @@ def test_papers_whose_possible_reviewers_do_not_fit_are_refused_beforehand(
     assert "choose --areas below 3" in told.stderr
 
 
-def test_settings_that_guarantee_nothing_are_one_line_each_on_the_error_output(town: Path) -> None:
+def test_settings_that_guarantee_nothing_are_one_line_each_on_the_error_output(town):
     words = ("match agents.csv vehicles.csv --method palma --out pairs.csv",)
     told = run(*words, "--edge 1 --epsilon 11", folder=town)
     assert told.returncode == 0
@@ -230,8 +225,8 @@ def test_settings_that_guarantee_nothing_are_one_line_each_on_the_error_output(t
     assert run(*words, folder=town).stderr == ""
 
 
-def test_a_shell_can_complete_subcommands_and_options(town: Path) -> None:
-    def completed(words: str, place: int) -> list[str]:
+def test_a_shell_can_complete_subcommands_and_options(town):
+    def completed(words, place):
         asked = {"_PALMATCH_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(place)}
         program = Path(sys.executable).with_name("palmatch")
         ended = subprocess.run([program], cwd=town, capture_output=True, text=True, check=False, env=os.environ | asked)
@@ -242,7 +237,7 @@ def test_a_shell_can_complete_subcommands_and_options(town: Path) -> None:
     assert completed("palmatch plan --ed", 2) == ["--edge"]
 
 
-def on_a_terminal(*words: object, folder: Path, **more: str) -> str:
+def on_a_terminal(*words, folder, **more):
     """Return what the command writes to the standard error when that is a terminal."""
     ours, its = os.openpty()
     command = [sys.executable, "-m", "palmatch", *split(words)]
@@ -261,7 +256,7 @@ def on_a_terminal(*words: object, folder: Path, **more: str) -> str:
     return told.decode()
 
 
-def test_the_first_run_says_that_it_compiles_and_the_second_does_not(town: Path, tmp_path: Path) -> None:
+def test_the_first_run_says_that_it_compiles_and_the_second_does_not(town, tmp_path):
     # Of all that is compiled it needs the least.
     words = ("match agents.csv vehicles.csv --method random --out pairs.csv",)
     kept = {"NUMBA_CACHE_DIR": str(tmp_path)}

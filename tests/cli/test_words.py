@@ -1,7 +1,5 @@
 """The words that a user reads: one agent and two agents, and help that can be read to its end."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -16,16 +14,14 @@ from running import run_line as run
 WORDS = command_words()
 
 
-def test_a_count_of_one_is_singular_and_others_are_plural() -> None:
+def test_a_count_of_one_is_singular_and_others_are_plural():
     assert [show.counted(number, "agent") for number in (0, 1, 2)] == ["0 agents", "1 agent", "2 agents"]
     assert show.counted(1, "batch", "batches") == "1 batch"
     assert show.counted(2880, "batch", "batches") == "2,880 batches"
 
 
 @pytest.mark.parametrize("words", WORDS, ids=" ".join)
-def test_help_shows_every_default_to_its_end_within_80_columns(
-    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_help_shows_every_default_to_its_end_within_80_columns(words, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     text = run(*words, "--help", folder=tmp_path).stdout
     assert "Usage" in text
@@ -34,7 +30,7 @@ def test_help_shows_every_default_to_its_end_within_80_columns(
     assert f"palmatch {' '.join(words)}" in text.split("Example", 1)[1]
 
 
-def test_help_and_pages_say_that_interest_may_leave_units_unfilled(tmp_path: Path) -> None:
+def test_help_and_pages_say_that_interest_may_leave_units_unfilled(tmp_path):
     told = " ".join(run("match --help", folder=tmp_path).stdout.replace("│", " ").split())
     assert "With it fewer units may be filled than the optimum fills." in told
     for page in ("policies.md", "conference.md", "commands.md"):
@@ -43,7 +39,7 @@ def test_help_and_pages_say_that_interest_may_leave_units_unfilled(tmp_path: Pat
         assert "fill" in text.split("`--interest", 1)[1][:300], page
 
 
-def test_one_agent_goes_without_and_one_run_is_no_runs(tmp_path: Path) -> None:
+def test_one_agent_goes_without_and_one_run_is_no_runs(tmp_path):
     (tmp_path / "agents.csv").write_text("id,lat,lon\na,40.75,-73.99\nb,40.75,-73.98\n")
     (tmp_path / "cars.csv").write_text("id,lat,lon\nc,40.75,-73.985\n")
     told = run("match agents.csv cars.csv --method greedy --out pairs.csv", folder=tmp_path).stdout
@@ -54,9 +50,7 @@ def test_one_agent_goes_without_and_one_run_is_no_runs(tmp_path: Path) -> None:
     assert "1 run, " in told
 
 
-def test_the_help_of_match_fits_and_no_option_is_hidden_from_both(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_help_of_match_fits_and_no_option_is_hidden_from_both(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     usual, everything = (run("match", word, folder=tmp_path).stdout for word in ("--help", "--help-all"))
     assert usual.count("\n") <= 90
@@ -66,7 +60,7 @@ def test_the_help_of_match_fits_and_no_option_is_hidden_from_both(
     assert "--score-range" not in shown[0]
 
 
-def test_commands_are_grouped_and_methods_are_listed_with_their_parts(tmp_path: Path) -> None:
+def test_commands_are_grouped_and_methods_are_listed_with_their_parts(tmp_path):
     text = run("--help", folder=tmp_path).stdout
     places = [text.index(f" {word} ") for word in ("Use", "match", "Understand", "demo", "Live", "Research", "day")]
     assert places == sorted(places)
@@ -79,9 +73,7 @@ def test_commands_are_grouped_and_methods_are_listed_with_their_parts(tmp_path: 
     assert ["palma", "rounds", "rounds", "PLDP", "ε,", "δ", "no"] in rows
 
 
-def test_the_guarantee_takes_three_lines_unless_it_is_explained_and_comes_first_in_the_json(
-    town: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_guarantee_takes_three_lines_unless_it_is_explained_and_comes_first_in_the_json(town, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     words = ("match agents.csv vehicles.csv --out pairs.csv --json figures.json",)
     for method, δ in (("once", "0"), ("palma", "1e-05")):

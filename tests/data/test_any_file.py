@@ -1,7 +1,5 @@
 """Whatever a file holds, it is read as Python's own csv module reads it or refused: nothing else happens."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,7 +8,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from palmatch.data.files import Sheet, identifiers, read_sheet, write_rows
+from palmatch.data.files import identifiers, read_sheet, write_rows
 from palmatch.domains.mobility import read_points
 from palmatch.domains.papers import read_labels
 from palmatch.domains.table import read_table, read_types
@@ -32,12 +30,12 @@ TEMPLATES = [
 bounded = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def write(path: Path, content: bytes) -> Path:
+def write(path, content):
     path.write_bytes(content)
     return path
 
 
-def load_or_refuse(path: Path) -> None:
+def load_or_refuse(path):
     for reader in READERS:
         with suppress(InputError):
             reader(path)
@@ -45,7 +43,7 @@ def load_or_refuse(path: Path) -> None:
 
 @bounded
 @given(content=st.binary(max_size=60), name=st.sampled_from(["x.csv", "x.tsv", "x.csv.gz", "x.parquet"]))
-def test_random_bytes_load_or_are_refused(tmp_path: Path, content: bytes, name: str) -> None:
+def test_random_bytes_load_or_are_refused(tmp_path, content, name):
     load_or_refuse(write(tmp_path / name, content))
 
 
@@ -61,7 +59,7 @@ def test_random_bytes_load_or_are_refused(tmp_path: Path, content: bytes, name: 
         max_size=5,
     ),
 )
-def test_mutated_text_loads_or_is_refused(tmp_path: Path, template: str, edits: list[tuple[int, int, str]]) -> None:
+def test_mutated_text_loads_or_is_refused(tmp_path, template, edits):
     text = template
     for position, length, insertion in edits:
         text = text[:position] + insertion + text[position + length :]
@@ -71,7 +69,7 @@ def test_mutated_text_loads_or_is_refused(tmp_path: Path, template: str, edits: 
         agree_with_the_csv_module(read_sheet(path), text)
 
 
-def agree_with_the_csv_module(sheet: Sheet, text: str) -> None:
+def agree_with_the_csv_module(sheet, text):
     lines = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").split("\n")
     assert sheet.lines is not None
     written = [lines[number - 1] for number in sheet.lines]
@@ -88,7 +86,7 @@ cells = st.text(st.characters(blacklist_categories=("Cs", "Cc")), min_size=1, ma
 
 @bounded
 @given(ids=st.lists(cells, min_size=1, max_size=6, unique=True), blanks=st.integers(0, 2))
-def test_every_written_id_is_read_back(tmp_path: Path, ids: list[str], blanks: int) -> None:
+def test_every_written_id_is_read_back(tmp_path, ids, blanks):
     path = tmp_path / "ids.csv"
     write_rows(path, {"id": ids, "note": ["x"] * len(ids)})
     path.write_bytes(b"\n" * blanks + path.read_bytes() + b"\n" * blanks)

@@ -1,12 +1,8 @@
 """Opening and writing files: what is refused, with which words, and on which line."""
 
-from __future__ import annotations
-
 import gzip
 import os
 from itertools import count
-from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import polars as pl
@@ -23,13 +19,13 @@ HEADER = "id,lat,lon\n"
 GOOD = HEADER + "a,40.7,-73.9\nb,40.8,-73.8\n"
 
 
-def write(folder: Path, content: str | bytes, name: str = "agents.csv") -> Path:
+def write(folder, content, name="agents.csv"):
     path = folder / name
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return path
 
 
-def complaint_about(path: Path) -> str:
+def complaint_about(path):
     with pytest.raises(InputError) as caught:
         read_points(path, role="agents")
     message = str(caught.value)
@@ -95,14 +91,12 @@ BAD_QUOTES = ['"b\nc"', '"b', 'b"', 'b"x"', '"b"x', ' "b"']
     ],
     ids=count(),
 )
-def test_what_is_wrong_with_a_file_is_said_with_its_place(
-    tmp_path: Path, content: str | bytes, words: list[str]
-) -> None:
+def test_what_is_wrong_with_a_file_is_said_with_its_place(tmp_path, content, words):
     message = complaint_about(write(tmp_path, content))
     assert [word for word in words if word not in message] == []
 
 
-def test_a_path_that_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_read_is_a_sentence(tmp_path):
     assert "does not exist" in complaint_about(tmp_path / "nowhere.csv")
     assert "cannot be read" in complaint_about(tmp_path / ("x" * 5000 + ".csv"))
     for name in ("folder", "folder.csv", "folder.parquet"):
@@ -119,13 +113,13 @@ def test_a_path_that_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="only a plain user can be denied a file")
-def test_a_file_without_permission_is_a_sentence(tmp_path: Path) -> None:
+def test_a_file_without_permission_is_a_sentence(tmp_path):
     path = write(tmp_path, GOOD)
     path.chmod(0)
     assert "permissions" in complaint_about(path)
 
 
-def test_a_blank_line_in_a_one_column_file_is_not_lost(tmp_path: Path) -> None:
+def test_a_blank_line_in_a_one_column_file_is_not_lost(tmp_path):
     path = write(tmp_path, "id\na\n\nb\n")
     with pytest.raises(InputError, match="line 3: found a blank line"):
         identifiers(read_sheet(path))
@@ -163,9 +157,7 @@ def test_a_blank_line_in_a_one_column_file_is_not_lost(tmp_path: Path) -> None:
     ],
     ids=["quoted", "hash", "semicolons", "tabs", "compressed?", "any case", "gzip", "as written", "large"],
 )
-def test_a_file_is_read_as_it_is_meant(
-    tmp_path: Path, text: str | bytes, ids: tuple[str, ...], latitudes: list[float]
-) -> None:
+def test_a_file_is_read_as_it_is_meant(tmp_path, text, ids, latitudes):
     name = "agents.CSV.gz" if isinstance(text, bytes) else "agents.csv"
     points = read_points(write(tmp_path, text, name), role="agents")
     assert points.ids == ids
@@ -175,13 +167,13 @@ def test_a_file_is_read_as_it_is_meant(
 # --- Parquet ---------------------------------------------------------------------------------------------
 
 
-def parquet(folder: Path, **columns: object) -> Path:
+def parquet(folder, **columns):
     path = folder / "agents.parquet"
     pl.DataFrame(columns).write_parquet(path)
     return path
 
 
-def test_whole_number_ids_of_parquet_become_text(tmp_path: Path) -> None:
+def test_whole_number_ids_of_parquet_become_text(tmp_path):
     points = read_points(parquet(tmp_path, ID=[7, 8], lat=[40, 41], lng=[-73.5, -74]), role="agents")
     assert points.ids == ("7", "8")
     assert points.latitude.tolist() == [40.0, 41.0]
@@ -203,12 +195,12 @@ def test_whole_number_ids_of_parquet_become_text(tmp_path: Path) -> None:
         ({"id": [], "lat": [], "lon": []}, "no rows"),
     ],
 )
-def test_a_mistake_in_parquet_names_its_row(tmp_path: Path, change: dict[str, object], words: str) -> None:
+def test_a_mistake_in_parquet_names_its_row(tmp_path, change, words):
     columns: dict[str, object] = {"id": ["a", "b"], "lat": [1.0, 2.0], "lon": [1.0, 2.0]}
     assert words in complaint_about(parquet(tmp_path, **(columns | change)))
 
 
-def test_a_parquet_file_cut_short_anywhere_is_a_sentence(tmp_path: Path) -> None:
+def test_a_parquet_file_cut_short_anywhere_is_a_sentence(tmp_path):
     whole = parquet(tmp_path, id=["a"], lat=[40.7], lon=[-73.9]).read_bytes()
     for length in range(0, len(whole), 37):
         assert complaint_about(write(tmp_path, whole[:length], "cut.parquet"))
@@ -230,15 +222,13 @@ def test_text_that_is_split_in_several_parts_is_read_as_in_one(text, tmp_path, m
         monkeypatch.setattr("palmatch.data.files._SPLIT_AT_A_TIME", size)
         parts = read_sheet(path)
         assert [list(column) for column in parts.columns] == [["1", "2", "3"], ["x", "y", "z"]]
-        assert parts.lines is not None
-        assert whole.lines is not None
         assert parts.lines.tolist() == whole.lines.tolist()
 
 
 # --- regular text ------------------------------------------------------------------------------------------
 
 
-def read_as(raw: bytes, *, header: bool) -> tuple[Any, ...]:
+def read_as(raw, *, header):
     """Return what a text holds by its lines, names and trimmed cells, or why it is refused."""
     try:
         sheet = files._text_sheet("x.csv", files._text_of("x.csv", raw), header=header)
@@ -250,14 +240,14 @@ def read_as(raw: bytes, *, header: bool) -> tuple[Any, ...]:
 
 @given(st.text(alphabet='ab1, ;\t"\n\r\x01\x7fé', max_size=40), st.booleans())
 @settings(max_examples=400, deadline=None)
-def test_regular_text_is_read_as_it_is_line_by_line(text: str, header: bool) -> None:
+def test_regular_text_is_read_as_it_is_line_by_line(text, header):
     raw = text.encode()
     found = read_as(raw, header=header)
     with mock.patch.object(files, "_regular_shape", return_value=None):
         assert read_as(raw, header=header) == found
 
 
-def test_regular_text_is_known_over_many_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_regular_text_is_known_over_many_pieces(monkeypatch):
     monkeypatch.setattr(files, "_BYTES_AT_A_TIME", 7)
     rows = ["a,b,c"] * 30
     assert files._regular_shape("\n".join(rows).encode(), b",") == (30, 3)
@@ -267,7 +257,7 @@ def test_regular_text_is_known_over_many_pieces(monkeypatch: pytest.MonkeyPatch)
     assert files._regular_shape("\n".join([*rows, "a,b", "a,b,c,d"]).encode(), b",") is None
 
 
-def test_the_first_line_is_found_without_reading_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_line_is_found_without_reading_on(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "_BYTES_AT_A_TIME", 5)
     for text in ("\n  \na,b,c\n1,2\n", "a,b,c", "a,b,c\r\n1,2,3\r\n"):
         begins = read_sheet(write(tmp_path, text), header=False, begin=True)

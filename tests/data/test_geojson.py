@@ -1,9 +1,6 @@
 """Street lines are read from GeoJSON, whatever they are wrapped in; what is no line is one sentence."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,7 +23,7 @@ GEOMETRIES = [
 
 
 @pytest.mark.parametrize("content", GEOMETRIES, ids=lambda content: content["type"])
-def test_a_line_has_latitude_first_whatever_it_is_wrapped_in(tmp_path: Path, content: object) -> None:
+def test_a_line_has_latitude_first_whatever_it_is_wrapped_in(tmp_path, content):
     (tmp_path / "streets.geojson").write_text(json.dumps(content))
     (line,) = read_streets(tmp_path / "streets.geojson")
     np.testing.assert_array_equal(line, [(40.75, -73.99), (40.76, -73.98)])
@@ -42,7 +39,7 @@ def test_a_line_has_latitude_first_whatever_it_is_wrapped_in(tmp_path: Path, con
         ('{"type": "LineString", "coordinates": [[-73, 40.7], [40.7, 170]]}', "line 1 leaves the globe"),
     ],
 )
-def test_what_is_no_line_is_one_sentence(tmp_path: Path, text: str, said: str) -> None:
+def test_what_is_no_line_is_one_sentence(tmp_path, text, said):
     (tmp_path / "streets.geojson").write_text(text)
     with pytest.raises(InputError, match=said):
         read_streets(tmp_path / "streets.geojson")

@@ -50,12 +50,12 @@ OFF_THE_ISLAND = {
 }
 
 
-def test_places_on_the_island_count_as_manhattan_and_places_across_the_water_do_not() -> None:
+def test_places_on_the_island_count_as_manhattan_and_places_across_the_water_do_not():
     assert [place for place, degrees in ON_THE_ISLAND.items() if not manhattan(*degrees)] == []
     assert [place for place, degrees in OFF_THE_ISLAND.items() if manhattan(*degrees)] == []
 
 
-def test_an_unknown_place_is_not_in_manhattan_and_the_answer_has_the_shape_of_the_question() -> None:
+def test_an_unknown_place_is_not_in_manhattan_and_the_answer_has_the_shape_of_the_question():
     assert manhattan([np.nan, 40.7580, np.inf], [-73.9855, np.nan, -73.9855]).tolist() == [False, False, False]
     assert manhattan(np.full((2, 3), 40.7580), -73.9855).tolist() == [[True] * 3] * 2
     assert manhattan([], []).shape == (0,)
@@ -63,13 +63,13 @@ def test_an_unknown_place_is_not_in_manhattan_and_the_answer_has_the_shape_of_th
 
 @given(north=st.floats(40.69, 40.89), east=st.floats(-74.03, -73.90))
 @settings(max_examples=300, deadline=None)
-def test_inside_is_what_the_outline_winds_around(north: float, east: float) -> None:
+def test_inside_is_what_the_outline_winds_around(north, east):
     # On the line itself neither answer is wrong.
     assume(_from_the_line(north, east) > 1e-9)
     assert bool(manhattan(north, east)) == _winds_around(north, east)
 
 
-def _winds_around(north: float, east: float) -> bool:
+def _winds_around(north, east):
     """Sum the angles under which the edges are seen: a full turn from inside, none from outside."""
     seen = np.arctan2(OUTLINE[:, 0] - north, OUTLINE[:, 1] - east)
     turns = np.diff(np.append(seen, seen[0]))
@@ -77,7 +77,7 @@ def _winds_around(north: float, east: float) -> bool:
     return bool(abs(turns.sum()) > np.pi)
 
 
-def _from_the_line(north: float, east: float) -> float:
+def _from_the_line(north, east):
     """Return how many degrees a place is from the nearest edge of the outline."""
     place, start = np.array([north, east]), OUTLINE
     along = np.roll(OUTLINE, -1, axis=0) - start

@@ -1,12 +1,7 @@
 """Points, areas and tables: what a file holds is kept, and every mistake is told in one sentence with its place."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable
 from itertools import count
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -23,13 +18,13 @@ TYPES = "region,R1,r1,r 2\nnorth,0.1,0.2,0.3\nsouth,0.4,0.5,0.6\nnorth,0.7,0.8,0
 PLACE = "id,lat,lon\na,40.7,-73.9\n"
 
 
-def read(reader: Callable[..., Any], folder: Path, text: str, name: str = "agents.csv", **options: Any) -> Any:
+def read(reader, folder, text, name="agents.csv", **options):
     path = folder / name
     path.write_text(text, encoding="utf-8")
     return reader(path, **options)
 
 
-def complaint(reader: Callable[..., Any], folder: Path, text: str, **options: Any) -> str:
+def complaint(reader, folder, text, **options):
     with pytest.raises(InputError) as caught:
         read(reader, folder, text, **options)
     message = str(caught.value)
@@ -41,7 +36,7 @@ def complaint(reader: Callable[..., Any], folder: Path, text: str, **options: An
 # --- what is kept ------------------------------------------------------------------------------------------
 
 
-def test_positions_ids_and_what_was_ignored_are_kept(tmp_path: Path) -> None:
+def test_positions_ids_and_what_was_ignored_are_kept(tmp_path):
     text = "name,id,Lat,LNG\nAnn, 007 ,40.7,-73.9\nBob,b,+4.08e1, -73.8 \n"
     points = read(read_points, tmp_path, text, role="agents")
     assert points.source == str(tmp_path / "agents.csv")
@@ -57,7 +52,7 @@ def test_positions_ids_and_what_was_ignored_are_kept(tmp_path: Path) -> None:
             assert (points.latitude[0], points.longitude[0]) == (40.7, -73.9)
 
 
-def test_an_agent_may_ask_for_its_own_edge_and_budget_and_a_resource_has_none(tmp_path: Path) -> None:
+def test_an_agent_may_ask_for_its_own_edge_and_budget_and_a_resource_has_none(tmp_path):
     text = "id,lat,lon,edge,Epsilon\na,40,-73,500,0\nb,40,-73,,inf\nc,40,-73,1e3,\n"
     points = read(read_points, tmp_path, text, role="agents")
     assert np.array_equal(points.edge, [500, np.nan, 1000], equal_nan=True)
@@ -68,12 +63,12 @@ def test_an_agent_may_ask_for_its_own_edge_and_budget_and_a_resource_has_none(tm
     assert points.ignored == ("edge", "epsilon")
 
 
-def test_points_that_look_odd_and_are_possible_are_believed(tmp_path: Path) -> None:
+def test_points_that_look_odd_and_are_possible_are_believed(tmp_path):
     for rows in ("a,-73.98,40.75\nb,-34.6,-58.4\n", "a,0,9.4\nb,51.5,0\n"):
         assert len(read(read_points, tmp_path, "id,lat,lon\n" + rows, role="agents").ids) == 2
 
 
-def test_areas_marks_primaries_and_budgets_are_kept(tmp_path: Path) -> None:
+def test_areas_marks_primaries_and_budgets_are_kept(tmp_path):
     text = 'id,Search,"Data, old",ML,PRIMARY,epsilon\na,1,0,TRUE,ml,1\nb, 0 ,true,False,"Data, old",\n'
     labels = read(read_labels, tmp_path, text, role="agents")
     assert (labels.ids, labels.areas) == (("a", "b"), ("Search", "Data, old", "ML"))
@@ -88,27 +83,26 @@ def test_areas_marks_primaries_and_budgets_are_kept(tmp_path: Path) -> None:
     assert labels.epsilon is None
 
 
-def test_the_resources_take_the_agents_order_of_areas(tmp_path: Path) -> None:
+def test_the_resources_take_the_agents_order_of_areas(tmp_path):
     agents = read(read_labels, tmp_path, "id,x,y,z\na,1,0,0\n", role="agents")
     text = "id,Z,X,y,primary\nr,1,0,0,z\ns,0,1,1,Y\nt,0,1,0,x\n"
     ordered = check_same_areas(agents, read(read_labels, tmp_path, text, "papers.csv", role="resources"))
     assert (ordered.areas, ordered.ids) == (("x", "y", "z"), ("r", "s", "t"))
     assert ordered.marks.tolist() == [[0, 0, 1], [1, 1, 0], [1, 0, 0]]
-    assert ordered.primary is not None
     assert ordered.primary.tolist() == [2, 1, 0]
     others = read(read_labels, tmp_path, "id,x,w,z\nr,1,0,0\n", "papers.csv", role="resources")
     with pytest.raises(InputError, match=r"papers.csv lacks 'y' and has 'w' besides.*agents.csv"):
         check_same_areas(agents, others)
 
 
-def test_utilities_come_in_the_order_of_the_resources(tmp_path: Path) -> None:
+def test_utilities_come_in_the_order_of_the_resources(tmp_path):
     table = read(read_table, tmp_path, TABLE, resource_ids=RESOURCES)
     assert (table.ids, table.regions) == (("a", "b"), ("north", "south"))
     assert table.utilities.tolist() == [[0.2, 0.1, 0.3], [1e-9, 1.0, 0.5]]
     assert np.array_equal(table.epsilon, [1, np.nan], equal_nan=True)
 
 
-def test_the_first_row_of_a_region_represents_it_unless_said_otherwise(tmp_path: Path) -> None:
+def test_the_first_row_of_a_region_represents_it_unless_said_otherwise(tmp_path):
     assert read(read_types, tmp_path, TYPES, resource_ids=RESOURCES).representative.tolist() == [True, True, False]
     text = "region,r1,Representative\nnorth,0.1,0\nsouth,0.4,true\nnorth,0.7,1\n"
     types: Types = read(read_types, tmp_path, text, resource_ids=("r1",))
@@ -123,7 +117,7 @@ def test_the_first_row_of_a_region_represents_it_unless_said_otherwise(tmp_path:
 
 @pytest.mark.parametrize("cell", ["", "north", "nan", "inf", "-inf", "1e999", "40.7.1", "40°", "0x10", "1_0"])
 @pytest.mark.parametrize("column", ["lat", "lon"])
-def test_a_coordinate_that_is_no_number_names_line_and_column(tmp_path: Path, column: str, cell: str) -> None:
+def test_a_coordinate_that_is_no_number_names_line_and_column(tmp_path, column, cell):
     row = f"b,{cell},-73.9" if column == "lat" else f"b,40.7,{cell}"
     message = complaint(read_points, tmp_path, f"{PLACE}{row}\n", role="agents")
     kinds = "an empty cell|a text that is no number|no finite number"
@@ -156,13 +150,13 @@ def test_a_coordinate_that_is_no_number_names_line_and_column(tmp_path: Path, co
     ],
     ids=count(),
 )
-def test_what_is_wrong_with_points_is_said(tmp_path: Path, text: str, words: list[str]) -> None:
+def test_what_is_wrong_with_points_is_said(tmp_path, text, words):
     message = complaint(read_points, tmp_path, text, role="agents")
     assert [word for word in words if word not in message] == []
     assert ("swapped" in message) == any("swapped" in word for word in words)
 
 
-def test_a_long_cell_is_shortened(tmp_path: Path) -> None:
+def test_a_long_cell_is_shortened(tmp_path):
     message = complaint(read_points, tmp_path, f"id,lat,lon\na,{'x' * 5000},1\n", role="agents")
     assert len(message) < 400 + len(str(tmp_path))
 
@@ -183,13 +177,13 @@ def test_a_long_cell_is_shortened(tmp_path: Path) -> None:
     ],
     ids=count(),
 )
-def test_what_is_wrong_with_areas_is_said(tmp_path: Path, text: str, words: str) -> None:
+def test_what_is_wrong_with_areas_is_said(tmp_path, text, words):
     message = complaint(read_labels, tmp_path, text, role="agents")
     assert words in message
     assert ("expected one of the row's own areas;" in message) == ("primary" in words)
 
 
-def test_parquet_may_hold_truth_values_or_numbers_and_nothing_else(tmp_path: Path) -> None:
+def test_parquet_may_hold_truth_values_or_numbers_and_nothing_else(tmp_path):
     path = tmp_path / "agents.parquet"
     pl.DataFrame({"id": [1, 2], "x": [True, False], "y": [0, 1], "z": [1.0, 0.0]}).write_parquet(path)
     assert read_labels(path, role="agents").marks.tolist() == [[1, 0, 1], [0, 1, 0]]
@@ -203,7 +197,7 @@ def test_parquet_may_hold_truth_values_or_numbers_and_nothing_else(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("reader", "text"), [(read_table, TABLE), (read_types, TYPES)])
-def test_what_is_wrong_with_a_table_is_said(tmp_path: Path, reader: Callable[..., Any], text: str) -> None:
+def test_what_is_wrong_with_a_table_is_said(tmp_path, reader, text):
     for cell in ("0", "-0.5", "1.0001", "", "nan", "inf", "much", "1e-999"):
         wrong = text.replace("1e-9", cell) if reader is read_table else text.replace("0.5", cell)
         message = complaint(reader, tmp_path, wrong, resource_ids=RESOURCES)
@@ -228,9 +222,7 @@ def test_what_is_wrong_with_a_table_is_said(tmp_path: Path, reader: Callable[...
         ("id,region,r1,epsilon\na,x,1,-1\n", ("r1",), "line 2, column 'epsilon': found '-1'"),
     ],
 )
-def test_columns_that_cannot_be_used_are_named(
-    tmp_path: Path, text: str, resources: tuple[str, ...], words: str
-) -> None:
+def test_columns_that_cannot_be_used_are_named(tmp_path, text, resources, words):
     assert words in complaint(read_table, tmp_path, text, resource_ids=resources)
 
 
@@ -241,13 +233,13 @@ def test_columns_that_cannot_be_used_are_named(
         ((1, 1, 1), "found 2 representatives (line 2, line 4) of the region 'north', which begins on line 2"),
     ],
 )
-def test_a_region_has_exactly_one_representative(tmp_path: Path, marks: tuple[int, int, int], words: str) -> None:
+def test_a_region_has_exactly_one_representative(tmp_path, marks, words):
     rows = zip(("north", "south", "north"), marks, strict=True)
     text = "region,representative,r1\n" + "\n".join(f"{region},{mark},0.5" for region, mark in rows)
     assert words in complaint(read_types, tmp_path, text, resource_ids=("r1",))
 
 
-def test_an_agent_in_a_region_without_types_is_named(tmp_path: Path) -> None:
+def test_an_agent_in_a_region_without_types_is_named(tmp_path):
     types = read(read_types, tmp_path, TYPES, "types.csv", resource_ids=RESOURCES)
     check_regions(read(read_table, tmp_path, TABLE, resource_ids=RESOURCES), types)
     lost = read(read_table, tmp_path, TABLE.replace("south", "east"), resource_ids=RESOURCES)

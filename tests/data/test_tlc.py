@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from palmatch.data import tlc
-from palmatch.data.tlc import Trips, read_spans, read_trips, requests_per_minute, window, windows
+from palmatch.data.tlc import read_spans, read_trips, requests_per_minute, window, windows
 from palmatch.errors import InputError
 
 HEADER = (
@@ -16,22 +16,22 @@ NOON = datetime(2016, 3, 1, 12)
 MIDTOWN, QUEENS = ("-73.9855", "40.7580"), ("-73.9235", "40.7644")
 
 
-def written(folder: Path, *rows: tuple[str, ...]) -> Path:
+def written(folder, *rows):
     path = folder / "trips.csv"
     path.write_text("\n".join([HEADER, *(",".join(row) for row in rows)]) + "\n")
     return path
 
 
-def trip(seconds: float, *, pickup: tuple[str, str] = MIDTOWN, dropoff: tuple[str, str] = MIDTOWN) -> tuple[str, ...]:
+def trip(seconds, *, pickup=MIDTOWN, dropoff=MIDTOWN):
     time = str(NOON + timedelta(seconds=seconds))
     return (time, time, *pickup, *dropoff)
 
 
-def going_to(latitude: float) -> tuple[str, str]:
+def going_to(latitude):
     return ("-73.98", str(latitude))
 
 
-def test_a_window_holds_the_requests_in_the_area_and_as_many_vehicles_from_the_trips_before(tmp_path: Path) -> None:
+def test_a_window_holds_the_requests_in_the_area_and_as_many_vehicles_from_the_trips_before(tmp_path):
     path = written(
         tmp_path,
         trip(30),
@@ -56,13 +56,13 @@ def test_a_window_holds_the_requests_in_the_area_and_as_many_vehicles_from_the_t
     assert len(window(path, NOON, seconds=31).requests) == 4
 
 
-def test_a_window_says_what_the_reading_left_out(tmp_path: Path) -> None:
+def test_a_window_says_what_the_reading_left_out(tmp_path):
     rows = [trip(0), trip(-1), trip(-2, pickup=("0", "0")), ("never", *trip(0)[1:]), ("short",)]
     cut = window(written(tmp_path, *rows), NOON)
     assert cut.dropped == {"no position": 1, "unreadable time": 2}
 
 
-def test_too_few_trips_before_a_window_are_said_with_their_number(tmp_path: Path) -> None:
+def test_too_few_trips_before_a_window_are_said_with_their_number(tmp_path):
     path = written(tmp_path, *(trip(second) for second in range(20)), trip(-1), trip(-2, dropoff=("0", "0")))
     with pytest.raises(InputError, match=r"found 1 usable drop-off places .* before 2016-03-01 12:00:00, expected 20"):
         window(path, NOON)
@@ -70,7 +70,7 @@ def test_too_few_trips_before_a_window_are_said_with_their_number(tmp_path: Path
         window(read_trips(path), NOON)
 
 
-def test_a_window_without_requests_is_said_with_the_times_that_the_file_has(tmp_path: Path) -> None:
+def test_a_window_without_requests_is_said_with_the_times_that_the_file_has(tmp_path):
     path = written(tmp_path, trip(-60), trip(-50), trip(3, pickup=QUEENS), trip(-9, pickup=("0", "0")))
     says = (
         r"no request inside the area .*\(1 elsewhere; the file's 4 rows have pick-ups from 2016-03-01 11:59:00 to "
@@ -87,7 +87,7 @@ def test_a_window_without_requests_is_said_with_the_times_that_the_file_has(tmp_
 
 
 @pytest.mark.parametrize("hours", [0.6, 24 * 8])
-def test_a_gap_before_the_window_is_bridged_and_told(tmp_path: Path, hours: float) -> None:
+def test_a_gap_before_the_window_is_bridged_and_told(tmp_path, hours):
     now = [trip(second) for second in range(0, 30, 10)]
     path = written(tmp_path, *now, trip(-5), *[trip(-3600 * hours, dropoff=going_to(40.71))] * 2)
     cut = window(path, NOON)
@@ -95,7 +95,7 @@ def test_a_gap_before_the_window_is_bridged_and_told(tmp_path: Path, hours: floa
     assert f"From {NOON - timedelta(hours=hours)} to 2016-03-01 11:59:55 the file" in cut.warnings[0]
 
 
-def test_windows_come_in_the_order_asked_for_and_in_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_come_in_the_order_asked_for_and_in_one_pass(tmp_path, monkeypatch):
     generator = np.random.default_rng(5)
     seconds = generator.integers(-7200, 7200, 6000)
     rows = [trip(int(second), dropoff=going_to(40.7 + index * 1e-5)) for index, second in enumerate(seconds)]
@@ -104,9 +104,9 @@ def test_windows_come_in_the_order_asked_for_and_in_one_pass(tmp_path: Path, mon
     alone = [window(path, at) for at in ats]
     passes: list[int] = []
 
-    def counted(*arguments: object) -> Trips:
+    def counted(*arguments):
         passes.append(1)
-        return read_spans(*arguments)  # type: ignore[arg-type]
+        return read_spans(*arguments)
 
     monkeypatch.setattr(tlc, "read_spans", counted)
     together = windows(path, ats)
@@ -120,7 +120,7 @@ def test_windows_come_in_the_order_asked_for_and_in_one_pass(tmp_path: Path, mon
     assert windows(path, []) == []
 
 
-def test_windows_that_are_far_apart_do_not_take_each_others_vehicles(tmp_path: Path) -> None:
+def test_windows_that_are_far_apart_do_not_take_each_others_vehicles(tmp_path):
     # Read in one pass, the trips around the earlier window must not look like the last ones before the later.
     rows = [
         trip(-36000),
@@ -133,7 +133,7 @@ def test_windows_that_are_far_apart_do_not_take_each_others_vehicles(tmp_path: P
     assert late.vehicles[:, 0].tolist() == [40.71] * 2
 
 
-def test_requests_of_a_day_are_counted_by_the_minute_in_manhattan(tmp_path: Path) -> None:
+def test_requests_of_a_day_are_counted_by_the_minute_in_manhattan(tmp_path):
     path = written(
         tmp_path,
         *(trip(second) for second in (0, 59.9, 60)),
@@ -150,7 +150,7 @@ def test_requests_of_a_day_are_counted_by_the_minute_in_manhattan(tmp_path: Path
     assert requests_per_minute(path, date(2011, 1, 1)).sum() == 0
 
 
-def test_the_length_of_a_window_is_checked(tmp_path: Path) -> None:
+def test_the_length_of_a_window_is_checked(tmp_path):
     path = written(tmp_path, trip(0), trip(-1))
     for seconds in (0, -1, float("nan"), float("inf")):
         with pytest.raises(InputError, match="seconds="):
@@ -160,7 +160,7 @@ def test_the_length_of_a_window_is_checked(tmp_path: Path) -> None:
 # What a window may lack
 
 
-def at_half_seconds(*stretches: tuple[float, float]) -> list[tuple[str, ...]]:
+def at_half_seconds(*stretches):
     return [trip(0.5 * step) for first, last in stretches for step in range(int(2 * first), int(2 * last))]
 
 
@@ -179,16 +179,14 @@ def at_half_seconds(*stretches: tuple[float, float]) -> list[tuple[str, ...]]:
     ],
     ids=["complete", "begins", "ends", "pauses", "before", "minutes", "minute", "short", "handful"],
 )
-def test_a_pause_that_is_no_chance_is_told(
-    tmp_path: Path, rows: list[tuple[str, ...]], length: float, told: str
-) -> None:
+def test_a_pause_that_is_no_chance_is_told(tmp_path, rows, length, told):
     warnings = window(written(tmp_path, *rows), NOON, seconds=length).warnings
     assert len(warnings) == bool(told)
     assert told in "".join(warnings)
 
 
 @pytest.mark.parametrize("rate", [0.6, 6.0])
-def test_chance_alone_gives_no_warning(rate: float) -> None:
+def test_chance_alone_gives_no_warning(rate):
     # Poisson arrivals to the second, as at five in the morning and at nine: no alarm in 400 files.
     generator = np.random.default_rng(11)
     at, length = np.datetime64(NOON, "us"), np.timedelta64(30, "s")
@@ -199,7 +197,7 @@ def test_chance_alone_gives_no_warning(rate: float) -> None:
         assert tlc.gap_warnings(times, at, length, since=times[times < at][-count]) == ()
 
 
-def adds_up(trips: Trips) -> bool:
+def adds_up(trips):
     return trips.rows == len(trips) + sum(trips.dropped.values()) + trips.outside
 
 
@@ -207,7 +205,7 @@ def adds_up(trips: Trips) -> bool:
 
 
 @pytest.fixture(scope="module")
-def january() -> Path:
+def january():
     beside = Path(__file__).resolve().parents[2] / ".." / "shared" / "data"
     path = Path(os.environ.get("PALMATCH_SHARED_DATA", beside)) / "tlc_yellow_2016-01_head.csv"
     if not path.exists():
@@ -215,7 +213,7 @@ def january() -> Path:
     return path
 
 
-def test_real_windows_have_the_known_numbers_of_requests(january: Path) -> None:
+def test_real_windows_have_the_known_numbers_of_requests(january):
     morning = [datetime(2016, 1, 29, 9, 18, 30) + timedelta(seconds=30 * step) for step in range(4)]
     night = [datetime(2016, 1, 2, 0, 47) + timedelta(seconds=30 * step) for step in range(9)]
     cuts = windows(january, morning + night)
@@ -225,7 +223,7 @@ def test_real_windows_have_the_known_numbers_of_requests(january: Path) -> None:
     assert not any(np.isnan(cut.vehicles).any() for cut in cuts)
 
 
-def test_real_rows_are_all_accounted_for(january: Path) -> None:
+def test_real_rows_are_all_accounted_for(january):
     trips = read_trips(january)
     assert adds_up(trips)
     assert set(trips.dropped) == {"no position"}

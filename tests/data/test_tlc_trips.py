@@ -3,7 +3,6 @@ import io
 from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import count
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palmatch.data.tlc import Trips, read_trips, window
+from palmatch.data.tlc import read_trips, window
 from palmatch.errors import InputError
 
 # One trip a row: pick-up and drop-off time, then longitude and latitude of both ends, as in the files.
@@ -60,33 +59,33 @@ NOTATIONS: dict[str, Callable[[datetime], str]] = {
 }
 
 
-def csv(*rows: tuple[str, ...] | str, header: str = HEADERS["2015 and 2016"], end: str = "\n") -> bytes:
+def csv(*rows, header=HEADERS["2015 and 2016"], end="\n"):
     lines = [header, *(row if isinstance(row, str) else ",".join(row) for row in rows)]
     return (end.join(lines) + end).encode()
 
 
-def written(folder: Path, data: bytes, name: str = "trips.csv") -> Path:
+def written(folder, data, name="trips.csv"):
     path = folder / name
     path.write_bytes(data)
     return path
 
 
-def parquet(frame: pl.DataFrame) -> bytes:
+def parquet(frame):
     packed = io.BytesIO()
     frame.write_parquet(packed)
     return packed.getvalue()
 
 
-def text_frame() -> pl.DataFrame:
+def text_frame():
     return pl.DataFrame(TRIPS, schema=NAMES_2016, orient="row")
 
 
-def typed_frame() -> pl.DataFrame:
+def typed_frame():
     times = [pl.col(name).str.to_datetime() for name in NAMES_2016[:2]]
     return text_frame().with_columns(*times, *(pl.col(name).cast(pl.Float64) for name in NAMES_2016[2:]))
 
 
-def is_the_three_trips(trips: Trips) -> None:
+def is_the_three_trips(trips):
     assert trips.pickup_time.tolist() == [
         datetime(2016, 3, 1, 0, 0, 0),
         datetime(2016, 3, 1, 0, 0, 5),
@@ -101,19 +100,19 @@ def is_the_three_trips(trips: Trips) -> None:
     assert (trips.rows, trips.dropped, trips.outside) == (3, {}, 0)
 
 
-def adds_up(trips: Trips) -> bool:
+def adds_up(trips):
     return trips.rows == len(trips) + sum(trips.dropped.values()) + trips.outside
 
 
 # Files in the wild
 
 
-def test_the_header_of_any_year_is_understood(tmp_path: Path) -> None:
+def test_the_header_of_any_year_is_understood(tmp_path):
     for header in HEADERS.values():
         is_the_three_trips(read_trips(written(tmp_path, csv(*TRIPS, header=header))))
 
 
-def test_notations_may_be_mixed_in_any_proportion(tmp_path: Path) -> None:
+def test_notations_may_be_mixed_in_any_proportion(tmp_path):
     time = datetime.fromisoformat(TRIPS[0][0])
     for most in NOTATIONS.values():
         rows = [(write(time), *TRIPS[0][1:]) for write in [most] * 20 + list(NOTATIONS.values())]
@@ -121,7 +120,7 @@ def test_notations_may_be_mixed_in_any_proportion(tmp_path: Path) -> None:
         assert trips.pickup_time.tolist() == [time] * len(rows)
 
 
-def test_times_without_seconds_and_with_fractions_are_read(tmp_path: Path) -> None:
+def test_times_without_seconds_and_with_fractions_are_read(tmp_path):
     times = ["3/1/16 0:00", "3/1/2016 00:01", "2016-03-01 00:02", "3/1/16 1:05 PM", "2016-03-01 23:00:00.25"]
     trips = read_trips(written(tmp_path, csv(*((time, *TRIPS[0][1:]) for time in times))))
     expected = ["00:00", "00:01", "00:02", "13:05", "23:00:00.25"]
@@ -140,7 +139,7 @@ def test_times_without_seconds_and_with_fractions_are_read(tmp_path: Path) -> No
         ("the wrong name.csv", parquet(typed_frame())),
     ],
 )
-def test_a_file_is_read_however_it_is_packed(tmp_path: Path, name: str, data: bytes) -> None:
+def test_a_file_is_read_however_it_is_packed(tmp_path, name, data):
     is_the_three_trips(read_trips(written(tmp_path, data, name)))
 
 
@@ -168,14 +167,14 @@ def test_a_file_is_read_however_it_is_packed(tmp_path: Path, name: str, data: by
     ],
     ids=count(),
 )
-def test_odd_rows_of_real_files_are_read_or_counted(tmp_path: Path, data: bytes) -> None:
+def test_odd_rows_of_real_files_are_read_or_counted(tmp_path, data):
     is_the_three_trips(read_trips(written(tmp_path, data)))
 
 
 # Rows that are left out
 
 
-def test_rows_are_left_out_for_a_named_reason_and_counted(tmp_path: Path) -> None:
+def test_rows_are_left_out_for_a_named_reason_and_counted(tmp_path):
     first, last = TRIPS[0][:2], TRIPS[0][4:]
     path = written(
         tmp_path,
@@ -209,13 +208,13 @@ def test_rows_are_left_out_for_a_named_reason_and_counted(tmp_path: Path) -> Non
     assert (trips.rows, len(trips), trips.outside) == (19, 3, 0)
 
 
-def test_a_stray_quotation_mark_does_not_remove_the_rows_after_it(tmp_path: Path) -> None:
+def test_a_stray_quotation_mark_does_not_remove_the_rows_after_it(tmp_path):
     junk = '"never closed,2016-03-01 00:00:00,1,2,3,4,5'
     trips = read_trips(written(tmp_path, csv(junk, *TRIPS * 500, junk, *TRIPS * 500)))
     assert (len(trips), trips.dropped, trips.rows) == (3000, {"unreadable time": 2}, 3002)
 
 
-def test_only_trips_of_the_wanted_times_are_kept_and_the_others_are_counted(tmp_path: Path) -> None:
+def test_only_trips_of_the_wanted_times_are_kept_and_the_others_are_counted(tmp_path):
     path = written(tmp_path, csv(*TRIPS, ("x", *TRIPS[0][1:]), (TRIPS[2][0], TRIPS[2][1], "0", "0", "0", "0")))
     trips = read_trips(path, start=datetime(2016, 3, 1), end=datetime(2016, 3, 1, 0, 0, 5))
     assert trips.pickup_time.tolist() == [datetime(2016, 3, 1)]
@@ -226,14 +225,14 @@ def test_only_trips_of_the_wanted_times_are_kept_and_the_others_are_counted(tmp_
     assert len(read_trips(path, end=datetime(2016, 3, 1))) == 0
 
 
-def test_trips_of_one_second_keep_the_order_of_their_rows(tmp_path: Path) -> None:
+def test_trips_of_one_second_keep_the_order_of_their_rows(tmp_path):
     rows = [(f"2016-03-01 00:00:0{i % 2}", TRIPS[0][1], "-73.98", f"40.7{i:03}", *TRIPS[0][4:]) for i in range(400)]
     trips = read_trips(written(tmp_path, csv(*rows)))
     expected = [float(f"40.7{i:03}") for i in [*range(0, 400, 2), *range(1, 400, 2)]]
     assert trips.pickup_latitude.tolist() == expected
 
 
-def test_a_request_counts_even_if_where_and_when_it_ended_is_unknown(tmp_path: Path) -> None:
+def test_a_request_counts_even_if_where_and_when_it_ended_is_unknown(tmp_path):
     start = (TRIPS[0][0], "2016-02-29 00:00:00", *TRIPS[0][2:4])
     rows = [(*start, "0", "0"), (*start, "", "40.75"), (*start, "8.55", "47.37"), (*start, *TRIPS[0][4:])]
     trips = read_trips(written(tmp_path, csv(*rows, (start[0], "later", *TRIPS[0][2:]))))
@@ -243,14 +242,14 @@ def test_a_request_counts_even_if_where_and_when_it_ended_is_unknown(tmp_path: P
     assert (len(trips), trips.dropped) == (5, {})
 
 
-def test_a_file_without_drop_off_times_is_read(tmp_path: Path) -> None:
+def test_a_file_without_drop_off_times_is_read(tmp_path):
     header = HEADERS["2015 and 2016"].replace("tpep_dropoff_datetime", "key")
     trips = read_trips(written(tmp_path, csv(*TRIPS, header=header)))
     assert len(trips) == 3
     assert np.isnat(trips.dropoff_time).all()
 
 
-def test_a_file_with_a_header_only_has_no_trips(tmp_path: Path) -> None:
+def test_a_file_with_a_header_only_has_no_trips(tmp_path):
     trips = read_trips(written(tmp_path, csv()))
     assert (len(trips), trips.rows, trips.dropped, trips.first) == (0, 0, {}, None)
     assert len(read_trips(written(tmp_path, parquet(typed_frame().clear())))) == 0
@@ -288,7 +287,7 @@ ZONES = "VendorID,tpep_pickup_datetime,tpep_dropoff_datetime,PULocationID,DOLoca
         ),
     ],
 )
-def test_an_unusable_file_is_named_and_its_fault_is_said(tmp_path: Path, data: bytes, says: str) -> None:
+def test_an_unusable_file_is_named_and_its_fault_is_said(tmp_path, data, says):
     path = written(tmp_path, data, "some file")
     with pytest.raises(InputError, match=says) as caught:
         read_trips(path)
@@ -297,7 +296,7 @@ def test_an_unusable_file_is_named_and_its_fault_is_said(tmp_path: Path, data: b
     assert "\n" not in message
 
 
-def test_a_file_that_is_not_there_and_a_folder_are_said_to_be_so(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_and_a_folder_are_said_to_be_so(tmp_path):
     with pytest.raises(InputError, match="does not exist"):
         read_trips(tmp_path / "missing.csv")
     with pytest.raises(InputError, match="is a folder"):
@@ -306,7 +305,7 @@ def test_a_file_that_is_not_there_and_a_folder_are_said_to_be_so(tmp_path: Path)
         read_trips("a\0b")
 
 
-def test_times_of_the_caller_are_checked(tmp_path: Path) -> None:
+def test_times_of_the_caller_are_checked(tmp_path):
     path = written(tmp_path, csv(*TRIPS))
     with pytest.raises(InputError, match="without a zone"):
         read_trips(path, start=datetime(2016, 3, 1, tzinfo=UTC))
@@ -328,7 +327,7 @@ good_row = st.sampled_from([",".join(row) for row in TRIPS])
     end=st.sampled_from(["\n", "\r\n"]),
 )
 @settings(max_examples=50, deadline=None)
-def test_no_row_is_lost_uncounted(tmp_path_factory: pytest.TempPathFactory, rows: list[str], end: str) -> None:
+def test_no_row_is_lost_uncounted(tmp_path_factory, rows, end):
     path = written(tmp_path_factory.getbasetemp(), csv(*rows, end=end), "rows.csv")
     trips = read_trips(path)
     assert adds_up(trips)
@@ -346,9 +345,7 @@ PACKINGS = [b"", csv(*TRIPS * 3), gzip.compress(csv(*TRIPS * 3), mtime=0), parqu
     rest=st.binary(max_size=40),
 )
 @settings(max_examples=150, deadline=None)
-def test_a_damaged_file_gives_trips_or_a_sentence(
-    tmp_path_factory: pytest.TempPathFactory, data: bytes, edits: list[tuple[float, int, bytes]], rest: bytes
-) -> None:
+def test_a_damaged_file_gives_trips_or_a_sentence(tmp_path_factory, data, edits, rest):
     for where, length, inserted in edits:
         at = int(where * len(data))
         data = data[:at] + inserted + data[at + length :]

@@ -1,9 +1,6 @@
 """Writing files: the same bytes for the same rows, and never half a file."""
 
-from __future__ import annotations
-
 import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +19,7 @@ ROWS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", ["pairs.csv", "pairs.parquet"])
-def test_written_rows_are_read_back(tmp_path: Path, name: str) -> None:
+def test_written_rows_are_read_back(tmp_path, name):
     write_rows(tmp_path / name, ROWS)
     frame = pl.read_csv(tmp_path / name) if name.endswith("csv") else pl.read_parquet(tmp_path / name)
     assert frame.columns == list(ROWS)
@@ -30,7 +27,7 @@ def test_written_rows_are_read_back(tmp_path: Path, name: str) -> None:
         assert frame[column].to_list() == list(values)
 
 
-def test_a_matching_without_pairs_has_a_header(tmp_path: Path) -> None:
+def test_a_matching_without_pairs_has_a_header(tmp_path):
     write_rows(tmp_path / "pairs.csv", {"agent": [], "resource": []})
     assert (tmp_path / "pairs.csv").read_text() == "agent,resource\n"
     write_rows(tmp_path / "pairs.parquet", {"agent": [], "resource": []})
@@ -47,23 +44,23 @@ def test_a_matching_without_pairs_has_a_header(tmp_path: Path) -> None:
         ("x" * 5000 + ".csv", "cannot be written"),
     ],
 )
-def test_a_place_that_cannot_be_written_is_a_sentence(tmp_path: Path, name: str, words: str) -> None:
+def test_a_place_that_cannot_be_written_is_a_sentence(tmp_path, name, words):
     with pytest.raises(InputError, match=words):
         write_rows(tmp_path / name, ROWS)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("columns", [{}, {"a": [1, 2], "b": [1]}, {"a": [1, "x"]}])
-def test_columns_that_make_no_table_are_refused(tmp_path: Path, columns: dict[str, list[object]]) -> None:
+def test_columns_that_make_no_table_are_refused(tmp_path, columns):
     with pytest.raises(InputError, match="cannot be written"):
         write_rows(tmp_path / "pairs.csv", columns)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_failed_write_leaves_the_old_file_and_no_half_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_old_file_and_no_half_one(tmp_path, monkeypatch):
     write_rows(tmp_path / "pairs.csv", {"agent": ["old"]})
 
-    def full(_: int) -> None:
+    def full(_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("palmatch.data.files.os.fsync", full)
@@ -74,7 +71,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_half_one(tmp_path: Path, monk
 
 
 @pytest.mark.skipif(os.name != "posix", reason="links need a right that Windows users seldom have")
-def test_a_link_keeps_pointing_to_the_written_file(tmp_path: Path) -> None:
+def test_a_link_keeps_pointing_to_the_written_file(tmp_path):
     (tmp_path / "latest.csv").symlink_to(tmp_path / "real.csv")
     write_rows(tmp_path / "latest.csv", {"agent": ["a"]})
     assert (tmp_path / "latest.csv").is_symlink()

@@ -1,7 +1,5 @@
 """Games at random for a device: honest ones, and ones in which the board lies in one place."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import asdict, fields, replace
 from functools import partial
@@ -136,7 +134,6 @@ def spoiled(random: Random, table: ReportTable) -> ReportTable:
 def unlisted(random: Random, table: ReportTable) -> ReportTable:
     """A table whose proof is broken in one place, or tells the same in another way."""
     proof = table.listed
-    assert proof is not None
     order = random.sample(range(len(proof.places)), len(proof.places))
     places = list(proof.places)
     places[0] = random.choice([0, -1, proof.size, places[-1], places[0] ^ 1])
@@ -165,7 +162,6 @@ def forged_leaf(table: ReportTable) -> ReportTable:
     """A table in which a forged resource claims the leaf of another one; the proof of all others is good."""
     others = table.resources[1:]
     proof = shown(others)
-    assert proof is not None
     places = (proof.places[0], *proof.places)
     return replace(table, resources=("0 forged", *others), listed=replace(proof, places=places))
 

@@ -4,8 +4,6 @@ It forks, which takes a millisecond where starting Python takes a hundred, and w
 must not do itself. It fails by an AssertionError and a status other than 0.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import signal

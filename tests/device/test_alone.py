@@ -1,7 +1,5 @@
 """A device has Python and nothing else: no numerical library, and no other part of palmatch."""
 
-from __future__ import annotations
-
 import pkgutil
 import subprocess
 import sys
@@ -13,7 +11,7 @@ import palmatch.device
 MODULES = [f"palmatch.device.{module.name}" for module in pkgutil.iter_modules(palmatch.device.__path__)]
 
 
-def alone(code: str) -> str:
+def alone(code):
     """Run code without site-packages, so that there is nothing to import but the standard library and palmatch."""
     source = Path(palmatch.__file__).parents[1]
     code = f"import sys; sys.path.insert(0, {str(source)!r})\n{code}"
@@ -22,12 +20,12 @@ def alone(code: str) -> str:
     return done.stdout
 
 
-def test_a_device_imports_with_the_standard_library_alone() -> None:
+def test_a_device_imports_with_the_standard_library_alone():
     assert MODULES
     alone("\n".join(f"import {module}" for module in MODULES))
 
 
-def test_a_device_imports_no_other_part_of_palmatch() -> None:
+def test_a_device_imports_no_other_part_of_palmatch():
     imports = "\n".join(f"import {module}" for module in MODULES)
     found = alone(f"{imports}\nprint(*sorted(name for name in sys.modules if name.startswith('palmatch.')))").split()
     assert [name for name in found if not name.startswith("palmatch.device")] == ["palmatch.errors"]

@@ -1,10 +1,7 @@
 """Devices that bid play the game of `once` bit for bit, from positions in degrees to the last call."""
 
-from __future__ import annotations
-
 from functools import partial
 from math import inf
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +25,7 @@ EDGE, EPSILON = 1000.0, 1.0
 class Morning:
     """A batch, its public tables as records, and one device for each agent."""
 
-    def __init__(self, agents: int, vehicles: int, *, protocol: Any, seed: int) -> None:
+    def __init__(self, agents, vehicles, *, protocol, seed):
         batch = pm.data.city.batch(8.0, seed=1)
         self.positions = np.asarray(batch.requests)[:agents, :2]
         self.problem = pm.mobility.problem(batch.requests[:agents], batch.vehicles[:vehicles], edge=EDGE, spacing=250.0)
@@ -56,7 +53,7 @@ class Morning:
         machine = BidMachine if protocol == "bids" else ReportMachine
         self.machines = [machine(self._owner(n), self.stores[n], draw=self._draw(n)) for n in range(agents)]
 
-    def _table(self, number: int) -> ReportTable:
+    def _table(self, number):
         channel, region = self.plan.channels[number], self.plan.region_of_channel[number]
         names = tuple(f"r{row}" for row in region.resources.tolist())
         return ReportTable(
@@ -71,15 +68,15 @@ class Morning:
             opening=tuple(self.plan.opening[region.resources].tolist()),
         )
 
-    def _owner(self, agent: int) -> Owner:
+    def _owner(self, agent):
         partition = self.opened.partition
         place = locate(partition, *self.positions[agent].tolist())
         return Owner("wish", place, partition, partition.spots, EPSILON, f"tag {agent}")
 
-    def _draw(self, agent: int) -> Any:
+    def _draw(self, agent):
         return partial(draw, int(self.chance.private[agent]))
 
-    def began(self) -> list[list[Any]]:
+    def began(self):
         """Let every device join and get its table; what it then says."""
         said = []
         for machine, channel in zip(self.machines, self.plan.channel_of, strict=True):
@@ -89,7 +86,7 @@ class Morning:
         return said
 
 
-def auctioned(morning: Morning) -> tuple[list[int], int]:
+def auctioned(morning):
     """A board that closes slots as the batch does; who ends with what, and after how many slots."""
     morning.began()
     prices = {f"r{row}": float(price) for row, price in enumerate(morning.plan.opening)}
@@ -112,7 +109,7 @@ def auctioned(morning: Morning) -> tuple[list[int], int]:
         call = call.following()
 
 
-def said(morning: Morning, slot: int, call: int, prices: Any, holder: Any, previous: str) -> list[tuple[int, Bid]]:
+def said(morning, slot, call, prices, holder, previous):
     """Publish the bulletin of a slot; the bids that follow."""
     bids = []
     for number, (machine, channel) in enumerate(zip(morning.machines, morning.plan.channel_of, strict=True)):
@@ -130,7 +127,7 @@ def said(morning: Morning, slot: int, call: int, prices: Any, holder: Any, previ
     return bids
 
 
-def settle(morning: Morning, bids: list[tuple[int, Bid]], slot: int, prices: Any, holder: Any) -> int:
+def settle(morning, bids, slot, prices, holder):
     """Give each resource to its highest bid, equal ones by public chance; how many agents now want to bid."""
     ranked = sorted(bids, key=lambda bid: (-bid[1].offer, draw(int(morning.chance.public[bid[0]]), slot, SELECTION)))
     won: dict[str, tuple[int, Bid]] = {}

@@ -1,14 +1,10 @@
 """The browser's ledger in a real browser: charges stay, two tabs cannot both spend the last of a budget."""
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import Any
 
 import pytest
 
@@ -34,12 +30,12 @@ SPEND = """async ([name, lifetime, units]) => {
 class Quiet(SimpleHTTPRequestHandler):
     extensions_map = SimpleHTTPRequestHandler.extensions_map | {".mjs": "text/javascript"}
 
-    def log_message(self, *_: Any) -> None:
+    def log_message(self, *_):
         pass
 
 
 @pytest.fixture(scope="module")
-def address() -> Iterator[str]:
+def address():
     folder = Path(palmatch.device.__file__).parent
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as server:
         Thread(target=server.serve_forever, daemon=True).start()
@@ -48,7 +44,7 @@ def address() -> Iterator[str]:
 
 
 @pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Any]:
+def browser(tmp_path):
     with sync_api.sync_playwright() as play:
         options = {"executable_path": CHROMIUM, "args": ["--no-sandbox"]}
         context = play.chromium.launch_persistent_context(str(tmp_path / "profile"), **options)

@@ -1,7 +1,5 @@
 """Chances: what is played has to be what the paper says, to the last integer, compiled or not."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import accumulate
 from typing import Any
@@ -28,7 +26,7 @@ extreme = st.one_of(ordinary, st.sampled_from([5e-324, 1e-300, 1e-17, 1e-16, 1.0
 gammas = st.one_of(st.sampled_from([1e-9, 0.05, 0.5]), st.floats(1e-9, 0.5))
 
 
-def weights_of(utilities: list[float]) -> list[int]:
+def weights_of(utilities):
     weights = [0] * len(utilities)
     fill_weights(utilities, range(len(utilities)), 0, len(utilities), weights)
     return weights
@@ -43,7 +41,7 @@ def weights_of(utilities: list[float]) -> list[int]:
 @example([1e-300, 1.0, 1e-300])
 @example([1e-300] * 50)
 @example([5e-324, 1.0])
-def test_chances_are_the_shares_of_the_utilities(utilities: list[float]) -> None:
+def test_chances_are_the_shares_of_the_utilities(utilities):
     weights = weights_of(utilities)
     assert sum(weights) == GRID
     assert min(weights) >= 1
@@ -51,7 +49,7 @@ def test_chances_are_the_shares_of_the_utilities(utilities: list[float]) -> None
         assert abs(Fraction(weight, GRID) - share) <= TOLERANCE
 
 
-def test_chances_stay_within_bounds_for_thousands_of_resources() -> None:
+def test_chances_stay_within_bounds_for_thousands_of_resources():
     utilities = np.random.default_rng(1).uniform(1e-9, 1.0, 3_000).tolist()
     weights = weights_of(utilities)
     assert sum(weights) == GRID
@@ -60,14 +58,14 @@ def test_chances_stay_within_bounds_for_thousands_of_resources() -> None:
     assert worst <= TOLERANCE
 
 
-def test_equal_utilities_have_equal_probabilities_up_to_rounding() -> None:
+def test_equal_utilities_have_equal_probabilities_up_to_rounding():
     weights = weights_of([0.3] * 7)
     assert max(weights) - min(weights) <= 7
 
 
 @settings(PATIENT, max_examples=100)
 @given(st.lists(extreme, min_size=1, max_size=12))
-def test_every_draw_falls_where_the_chances_say(utilities: list[float]) -> None:
+def test_every_draw_falls_where_the_chances_say(utilities):
     # The place rises with the draw, so that these boundaries settle how many of the GRID draws fall on each place.
     weights = weights_of(utilities)
     ends = list(accumulate(weights))
@@ -78,7 +76,7 @@ def test_every_draw_falls_where_the_chances_say(utilities: list[float]) -> None:
     assert pick(weights, GRID - 1) == len(weights) - 1
 
 
-def test_only_the_rank_set_that_is_asked_for_counts() -> None:
+def test_only_the_rank_set_that_is_asked_for_counts():
     utilities = [0.9, 0.1, 0.4, 0.2, 0.8]
     entries = [4, 0, 2, 3, 1]
     weights = [-7] * 5
@@ -98,9 +96,7 @@ def test_only_the_rank_set_that_is_asked_for_counts() -> None:
 @example(1e-300, [1.0], 1e-9)
 @example(0.5, [0.5], 0.5)
 @example(0.3, [0.25, 0.25], 0.05)
-def test_backing_off_follows_the_linear_function_of_the_loss(
-    utility: float, following: list[float], gamma: float
-) -> None:
+def test_backing_off_follows_the_linear_function_of_the_loss(utility, following, gamma):
     alternative = expected_utility(following, range(len(following)), 0, len(following))
     weight = backoff_weight(utility, alternative, gamma)
     assert 1 <= weight <= GRID - 1
@@ -119,7 +115,7 @@ def test_backing_off_follows_the_linear_function_of_the_loss(
         (1.0, 0.01, 0.05),
     ],
 )
-def test_back_off_probabilities_are_as_computed_by_hand(utility: float, alternative: float, chance: float) -> None:
+def test_back_off_probabilities_are_as_computed_by_hand(utility, alternative, chance):
     assert backoff_weight(utility, alternative, 0.05) / GRID == pytest.approx(chance, abs=1e-15)
 
 
@@ -128,7 +124,7 @@ def test_back_off_probabilities_are_as_computed_by_hand(utility: float, alternat
 
 @settings(PATIENT, max_examples=150)
 @given(st.lists(extreme, min_size=1, max_size=30), st.data())
-def test_compiled_chances_are_the_plain_ones_to_the_last_bit(utilities: list[float], data: st.DataObject) -> None:
+def test_compiled_chances_are_the_plain_ones_to_the_last_bit(utilities, data):
     entries = data.draw(st.lists(st.integers(0, len(utilities) - 1), min_size=1, max_size=30))
     start = data.draw(st.integers(0, len(entries) - 1))
     stop = data.draw(st.integers(start + 1, len(entries)))
@@ -146,13 +142,11 @@ def test_compiled_chances_are_the_plain_ones_to_the_last_bit(utilities: list[flo
 
 @settings(PATIENT, max_examples=200)
 @given(extreme, extreme, gammas)
-def test_compiled_backing_off_is_the_plain_one_to_the_last_bit(
-    utility: float, alternative: float, gamma: float
-) -> None:
+def test_compiled_backing_off_is_the_plain_one_to_the_last_bit(utility, alternative, gamma):
     assert compiled.backoff_weight(utility, alternative, gamma) == backoff_weight(utility, alternative, gamma)
 
 
-def test_tables_in_bulk_are_made_of_the_plain_chances() -> None:
+def test_tables_in_bulk_are_made_of_the_plain_chances():
     utilities = np.random.default_rng(3).uniform(0.01, 1.0, (9, 6))
     entries = np.array([0, 3, 1, 4, 5, 2])
     offsets = np.array([0, 1, 4, 6])
@@ -177,29 +171,29 @@ def test_tables_in_bulk_are_made_of_the_plain_chances() -> None:
 @given(
     st.one_of(st.sampled_from([0.0, 1.0, 0.2, 1e-18]), st.floats(0, 1)), st.integers(1, GRID - 1), st.integers(1, GRID)
 )
-def test_the_mixture_is_that_of_the_coin_that_is_flipped(truth: float, own: int, noise: int) -> None:
+def test_the_mixture_is_that_of_the_coin_that_is_flipped(truth, own, noise):
     exact = mixture(Fraction(to_fixed_point(truth), GRID), Fraction(own, GRID), Fraction(noise, GRID))
     found = Fraction(float(policies.mixture(truth, np.array([own]), np.array([noise]))[0]))
     assert abs(found - exact) <= exact * Fraction(1, 10**15)
 
 
-def test_a_mixture_with_a_sure_coin_is_exact() -> None:
+def test_a_mixture_with_a_sure_coin_is_exact():
     own, noise = np.array([1, 12345, GRID - 1]), np.array([GRID - 1, 7, 1])
     assert (policies.mixture(1.0, own, noise) == own / GRID).all()
     assert (policies.mixture(0.0, own, noise) == noise / GRID).all()
 
 
-def test_mixtures_of_rows_are_broadcast() -> None:
+def test_mixtures_of_rows_are_broadcast():
     own, noise = np.array([[1, 2], [3, 4]]), np.array([5, 6])
     assert policies.mixture(0.5, own, noise) == pytest.approx((own + noise) / 2 / GRID, rel=1e-15)
 
 
 @pytest.mark.parametrize(("probability", "expected"), [(0.0, 0), (1.0, GRID), (0.5, GRID // 2)])
-def test_probabilities_land_on_the_grid(probability: float, expected: int) -> None:
+def test_probabilities_land_on_the_grid(probability, expected):
     assert to_fixed_point(probability) == expected
 
 
-def test_the_numbers_of_the_paper_are_the_default() -> None:
+def test_the_numbers_of_the_paper_are_the_default():
     policy = published()
     assert (policy.truth_selection, policy.truth_backoff, policy.gamma) == (0.2, 0.05, 0.05)
     assert (noise_only().truth_selection, noise_only().truth_backoff) == (0.0, 0.0)
@@ -217,7 +211,7 @@ def test_the_numbers_of_the_paper_are_the_default() -> None:
         {"gamma": float("nan")},
     ],
 )
-def test_numbers_that_are_no_probabilities_are_named(change: dict[str, float]) -> None:
+def test_numbers_that_are_no_probabilities_are_named(change):
     ((name, value),) = change.items()
     with pytest.raises(InputError, match=f"Expected {name} in .*, got {name}={value}"):
-        Policy("mine", **{"truth_selection": 0.5, "truth_backoff": 0.5, **change})  # type: ignore[arg-type]
+        Policy("mine", **{"truth_selection": 0.5, "truth_backoff": 0.5, **change})

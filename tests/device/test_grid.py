@@ -1,7 +1,5 @@
 """Where a position is: the device and the batch agree on square and grid point, to the last bit."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import cos, radians
 from random import Random

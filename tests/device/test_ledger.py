@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import errno
 import io
 import itertools
@@ -12,13 +10,11 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -57,37 +53,37 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 class Clock:
     """The clocks of a device: `wait` passes time, `set` sets the time of day, `restart` begins a new uptime."""
 
-    def __init__(self, now: int = 10 * DAY) -> None:
+    def __init__(self, now=10 * DAY):
         self.now = self.uptime = now
         self.boot = "one"
 
-    def __call__(self) -> Now:
+    def __call__(self):
         return Now(self.now, self.boot, self.uptime)
 
-    def wait(self, seconds: int) -> None:
+    def wait(self, seconds):
         self.now, self.uptime = self.now + seconds, self.uptime + seconds
 
-    def set(self, now: int) -> None:
+    def set(self, now):
         self.now = now
 
-    def restart(self, off: int = 0) -> None:
+    def restart(self, off=0):
         self.now, self.uptime, self.boot = self.now + off, 0, f"{self.boot}, again"
 
 
-def opened(path: Path, **changes: Any) -> Ledger:
+def opened(path, **changes):
     return Ledger(path, **{"agent": "ada", "lifetime": 100, "clock": Clock(), **changes})
 
 
-def pay(ledger: Ledger, units: int, matching: str = "monday") -> Receipt:
+def pay(ledger, units, matching="monday"):
     return ledger.charge(units, matching=matching, purpose="pick")
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     return tmp_path / "ledger.db"
 
 
-def run_alone(*arguments: object) -> str:
+def run_alone(*arguments):
     source, helper = Path(palmatch.__file__).parents[1], Path(__file__).with_name("kill_ledger.py")
     command = [sys.executable, "-I", "-S", "-c", ALONE, source, helper, *arguments]
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
@@ -102,7 +98,7 @@ forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKI
 
 
 @pytest.mark.parametrize("lifetime", [1, 3])
-def test_every_short_run_of_charges_is_added_up_and_stops_at_the_lifetime(tmp_path: Path, lifetime: int) -> None:
+def test_every_short_run_of_charges_is_added_up_and_stops_at_the_lifetime(tmp_path, lifetime):
     for run, units_wanted in enumerate(itertools.product(range(3), repeat=3)):
         with opened(tmp_path / str(run), lifetime=lifetime) as ledger:
             spent = 0
@@ -116,9 +112,7 @@ def test_every_short_run_of_charges_is_added_up_and_stops_at_the_lifetime(tmp_pa
                 assert (ledger.spent(), ledger.remaining()) == (spent, lifetime - spent)
 
 
-def naive_refusal(
-    paid: list[tuple[Fraction, Receipt]], units: int, *, now: Fraction, limits: Limits
-) -> tuple[str, int, int] | None:
+def naive_refusal(paid, units, *, now, limits):
     """Add everything up again: which limit stops the charge, what is spent of it, what remains."""
     total = sum(receipt.units for _, receipt in paid)
     if total + units > limits.lifetime:
@@ -138,9 +132,7 @@ def naive_refusal(
     ),
 )
 @example(limits=Limits(60, 5, 7), wishes=[(5, 0, "a"), (5, Fraction(79, 10), "a"), (5, Fraction(1, 10), "a")])
-def test_no_window_of_charges_passes_a_limit_and_receipts_sum_to_what_is_spent(
-    limits: Limits, wishes: list[tuple[int, Fraction, str]]
-) -> None:
+def test_no_window_of_charges_passes_a_limit_and_receipts_sum_to_what_is_spent(limits, wishes):
     clock, now = Clock(1000), Fraction(1000)
     paid: list[tuple[Fraction, Receipt]] = []
     with (
@@ -165,7 +157,7 @@ def test_no_window_of_charges_passes_a_limit_and_receipts_sum_to_what_is_spent(
         assert limits.per_period is None or window <= limits.per_period
 
 
-def test_a_summary_tells_matchings_periods_and_lifetime_apart(path: Path) -> None:
+def test_a_summary_tells_matchings_periods_and_lifetime_apart(path):
     clock = Clock(3 * DAY + 5)
     with opened(path, per_period=30, clock=clock) as ledger:
         pay(ledger, 10, "monday")
@@ -181,7 +173,7 @@ def test_a_summary_tells_matchings_periods_and_lifetime_apart(path: Path) -> Non
         assert summary.period_remaining == ledger.remaining()
 
 
-def test_entries_tell_what_was_charged_when_and_why(path: Path) -> None:
+def test_entries_tell_what_was_charged_when_and_why(path):
     with opened(path) as ledger:
         receipt = ledger.charge(7, matching="monday", purpose="back-off in round 3")
         first, second = ledger.entries()
@@ -189,10 +181,10 @@ def test_entries_tell_what_was_charged_when_and_why(path: Path) -> None:
     assert (second.kind, second.matching, second.purpose) == ("charged", "monday", "back-off in round 3")
     assert (second.number, second.time, second.digest) == (receipt.number, receipt.time, receipt.digest)
     with pytest.raises(AttributeError):
-        second.units = 0  # type: ignore[misc]
+        second.units = 0
 
 
-def test_a_long_ledger_is_read_to_its_end(path: Path) -> None:
+def test_a_long_ledger_is_read_to_its_end(path):
     with opened(path, lifetime=10**6) as ledger:
         total = sum(pay(ledger, units % 5).units for units in range(1201))
         assert sum(entry.units for entry in ledger.entries()) == total == ledger.spent()
@@ -201,7 +193,7 @@ def test_a_long_ledger_is_read_to_its_end(path: Path) -> None:
         assert (ledger.spent(), ledger.verify()) == (total, 1202)
 
 
-def test_a_refusal_says_which_limit_and_how_much_epsilon_is_left_and_writes_nothing(path: Path) -> None:
+def test_a_refusal_says_which_limit_and_how_much_epsilon_is_left_and_writes_nothing(path):
     with opened(path, lifetime=units_of(10), per_period=units_of(3)) as ledger:
         pay(ledger, units_of(2.75))
         before = path.read_bytes()
@@ -215,13 +207,13 @@ def test_a_refusal_says_which_limit_and_how_much_epsilon_is_left_and_writes_noth
         pay(ledger, units_of(0.25))
 
 
-def test_a_refusal_survives_the_way_to_another_process() -> None:
+def test_a_refusal_survives_the_way_to_another_process():
     there = BudgetExhausted("period", spent=1, requested=3, remaining=2)
     back = pickle.loads(pickle.dumps(there))
     assert (str(back), back.limit, back.spent, back.requested, back.remaining) == (str(there), "period", 1, 3, 2)
 
 
-def test_an_act_without_a_price_passes_when_nothing_is_left(path: Path) -> None:
+def test_an_act_without_a_price_passes_when_nothing_is_left(path):
     with opened(path, lifetime=5) as ledger:
         pay(ledger, 5)
         assert pay(ledger, 0).remaining == 0
@@ -229,7 +221,7 @@ def test_an_act_without_a_price_passes_when_nothing_is_left(path: Path) -> None:
         assert (ledger.spent(), ledger.remaining(), pay(ledger, 0).units) == (5, 0, 0)
 
 
-def test_the_largest_budget_can_be_spent_to_its_last_unit(path: Path) -> None:
+def test_the_largest_budget_can_be_spent_to_its_last_unit(path):
     most = 2**63 - 1
     with opened(path, lifetime=most, per_period=most) as ledger:
         pay(ledger, most - 1)
@@ -243,21 +235,21 @@ def test_the_largest_budget_can_be_spent_to_its_last_unit(path: Path) -> None:
 
 
 @given(st.floats(0, 2**31, exclude_max=True))
-def test_a_charge_in_units_is_never_less_than_its_epsilon(epsilon: float) -> None:
+def test_a_charge_in_units_is_never_less_than_its_epsilon(epsilon):
     units = units_of(epsilon)
     assert Fraction(units, 2**32) >= Fraction(epsilon) > Fraction(units - 1, 2**32)
     assert units <= 2**63 - 1
 
 
 @given(st.integers(0, 2**63 - 1))
-def test_an_epsilon_shown_is_never_less_than_its_units(units: int) -> None:
+def test_an_epsilon_shown_is_never_less_than_its_units(units):
     epsilon = epsilon_of(units)
     assert Fraction(epsilon) >= Fraction(units, 2**32)
     assert units == 0 or Fraction(math.nextafter(epsilon, 0)) < Fraction(units, 2**32)
 
 
 @pytest.mark.parametrize("epsilon", [-1e-300, math.nan, math.inf, 2.0**31])
-def test_an_impossible_epsilon_is_named(epsilon: float) -> None:
+def test_an_impossible_epsilon_is_named(epsilon):
     with pytest.raises(InputError, match="epsilon="):
         units_of(epsilon)
 
@@ -265,7 +257,7 @@ def test_an_impossible_epsilon_is_named(epsilon: float) -> None:
 # Periods and clocks
 
 
-def test_a_charge_counts_for_a_whole_period_and_for_ever_in_the_lifetime(path: Path) -> None:
+def test_a_charge_counts_for_a_whole_period_and_for_ever_in_the_lifetime(path):
     clock = Clock()
     with opened(path, lifetime=25, per_period=10, clock=clock) as ledger:
         pay(ledger, 4)
@@ -289,7 +281,7 @@ def test_a_charge_counts_for_a_whole_period_and_for_ever_in_the_lifetime(path: P
 
 @pytest.mark.parametrize("years", [-50, -1, 1, 50])
 @pytest.mark.parametrize("restarted", [False, True])
-def test_setting_the_clock_gives_no_budget_back(path: Path, years: int, restarted: bool) -> None:
+def test_setting_the_clock_gives_no_budget_back(path, years, restarted):
     clock = Clock(60 * 365 * DAY)
     with opened(path, per_period=10, clock=clock) as ledger:
         pay(ledger, 9)
@@ -314,7 +306,7 @@ def test_setting_the_clock_gives_no_budget_back(path: Path, years: int, restarte
         assert ledger.remaining() == 10
 
 
-def test_the_time_for_which_a_device_was_off_or_far_away_is_not_counted(path: Path) -> None:
+def test_the_time_for_which_a_device_was_off_or_far_away_is_not_counted(path):
     clock = Clock()
     with opened(path, per_period=10, clock=clock) as ledger:
         pay(ledger, 10)
@@ -329,16 +321,16 @@ def test_the_time_for_which_a_device_was_off_or_far_away_is_not_counted(path: Pa
         assert ledger.remaining() == 0
 
 
-def test_the_clock_of_a_device_tells_its_start_and_its_uptime() -> None:
+def test_the_clock_of_a_device_tells_its_start_and_its_uptime():
     first, second = device_clock(), device_clock()
     assert first.boot == second.boot != ""
     assert 0 <= first.uptime <= second.uptime < first.time
 
 
-def test_a_clock_that_fails_costs_nothing_and_permits_nothing(path: Path) -> None:
+def test_a_clock_that_fails_costs_nothing_and_permits_nothing(path):
     clock = Clock()
     with opened(path, clock=clock) as ledger:
-        clock.now = 1.5  # type: ignore[assignment]
+        clock.now = 1.5
         with pytest.raises(InputError, match=r"clock\(\).time=1.5"):
             pay(ledger, 1)
         clock.now = 11 * DAY
@@ -359,7 +351,7 @@ def test_a_clock_that_fails_costs_nothing_and_permits_nothing(path: Path) -> Non
         ({"lifetime": 50, "per_period": 11}, "per_period=11"),
     ],
 )
-def test_a_configuration_file_cannot_raise_a_budget(path: Path, changes: dict[str, Any], word: str) -> None:
+def test_a_configuration_file_cannot_raise_a_budget(path, changes, word):
     opened(path, per_period=10).close()
     with pytest.raises(InputError, match=f"{word}.* is stored.*raise_limit"):
         opened(path, **{"per_period": 10, **changes})
@@ -367,7 +359,7 @@ def test_a_configuration_file_cannot_raise_a_budget(path: Path, changes: dict[st
         assert (ledger.summary().limits, len(list(ledger.entries()))) == (Limits(100, 10, DAY), 1)
 
 
-def test_a_lowered_budget_stays_lowered_also_for_a_process_that_had_it_open(path: Path) -> None:
+def test_a_lowered_budget_stays_lowered_also_for_a_process_that_had_it_open(path):
     with opened(path) as early:
         pay(early, 20)
         with opened(path, lifetime=25, per_period=50) as late:
@@ -382,7 +374,7 @@ def test_a_lowered_budget_stays_lowered_also_for_a_process_that_had_it_open(path
     assert (refusal.value.spent, refusal.value.remaining) == (20, 0)
 
 
-def test_a_raised_budget_is_on_record_with_time_and_reason(path: Path) -> None:
+def test_a_raised_budget_is_on_record_with_time_and_reason(path):
     with opened(path, lifetime=10) as ledger:
         pay(ledger, 10)
         raise_limit(path, lifetime=15, per_period=4, reason="owner agreed", clock=Clock(20 * DAY))
@@ -393,7 +385,7 @@ def test_a_raised_budget_is_on_record_with_time_and_reason(path: Path) -> None:
         assert ledger.verify() == 3
 
 
-def test_raising_a_budget_needs_a_reason_and_something_to_raise(path: Path) -> None:
+def test_raising_a_budget_needs_a_reason_and_something_to_raise(path):
     opened(path).close()
     with pytest.raises(InputError, match="reason"):
         raise_limit(path, lifetime=200, per_period=None, reason="")
@@ -403,14 +395,14 @@ def test_raising_a_budget_needs_a_reason_and_something_to_raise(path: Path) -> N
         raise_limit(path.with_name("other"), lifetime=200, per_period=None, reason="owner agreed")
 
 
-def test_an_agent_cannot_spend_the_budget_of_another(path: Path) -> None:
+def test_an_agent_cannot_spend_the_budget_of_another(path):
     opened(path).close()
     with pytest.raises(InputError, match=r"'ada'.*'bob'"):
         opened(path, agent="bob")
 
 
 @pytest.mark.parametrize("units", [-1, 1.0, True, "1", None, 2**63])
-def test_a_charge_that_is_no_whole_number_of_units_is_refused(path: Path, units: Any) -> None:
+def test_a_charge_that_is_no_whole_number_of_units_is_refused(path, units):
     with opened(path) as ledger:
         with pytest.raises(InputError, match="units="):
             pay(ledger, units)
@@ -429,7 +421,7 @@ def test_a_charge_that_is_no_whole_number_of_units_is_refused(path: Path, units:
         {"period_seconds": 0},
     ],
 )
-def test_impossible_terms_make_no_file(path: Path, changes: dict[str, Any]) -> None:
+def test_impossible_terms_make_no_file(path, changes):
     with pytest.raises(InputError, match=next(iter(changes))):
         opened(path, **changes)
     assert not path.exists()
@@ -439,16 +431,16 @@ def test_impossible_terms_make_no_file(path: Path, changes: dict[str, Any]) -> N
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def calls(monkeypatch):
     """What is asked of the disk: names of functions, in order."""
     made: list[str] = []
     sync, link = os.fsync, os.link
 
-    def logged_sync(number: int) -> None:
+    def logged_sync(number):
         made.append("folder" if stat.S_ISDIR(os.fstat(number).st_mode) else f"file of {os.fstat(number).st_size}")
         sync(number)
 
-    def logged_link(*names: Any) -> None:
+    def logged_link(*names):
         made.append("link")
         link(*names)
 
@@ -457,7 +449,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return made
 
 
-def test_a_charge_waits_until_the_disk_has_it(path: Path, calls: list[str]) -> None:
+def test_a_charge_waits_until_the_disk_has_it(path, calls):
     with opened(path) as ledger:
         size = path.stat().st_size
         # The content, then its name, then the folder that holds the name; what was found is synced before it counts.
@@ -468,7 +460,7 @@ def test_a_charge_waits_until_the_disk_has_it(path: Path, calls: list[str]) -> N
         assert path.stat().st_size > size
 
 
-def test_what_another_program_wrote_is_synced_before_it_is_acted_upon(path: Path, calls: list[str]) -> None:
+def test_what_another_program_wrote_is_synced_before_it_is_acted_upon(path, calls):
     """Its writer may have been killed before the disk had it, and what was drawn would be drawn again."""
     with opened(path) as ledger:
         with opened(path) as other:
@@ -480,10 +472,8 @@ def test_what_another_program_wrote_is_synced_before_it_is_acted_upon(path: Path
         assert len(calls) == 1
 
 
-def test_a_disk_that_fails_to_sync_gives_no_receipt_and_leaves_nothing(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def failing(_: int) -> None:
+def test_a_disk_that_fails_to_sync_gives_no_receipt_and_leaves_nothing(path, monkeypatch):
+    def failing(_):
         raise OSError(errno.EIO, "Input/output error")
 
     with opened(path) as ledger:
@@ -500,7 +490,7 @@ def test_a_disk_that_fails_to_sync_gives_no_receipt_and_leaves_nothing(
         assert (ledger.spent(), pay(ledger, 1).number) == (1, 3)
 
 
-def test_a_line_that_a_crash_cut_off_is_cut_before_anything_is_appended(path: Path) -> None:
+def test_a_line_that_a_crash_cut_off_is_cut_before_anything_is_appended(path):
     with opened(path) as early:
         pay(early, 1)
         whole = path.read_bytes()
@@ -518,7 +508,7 @@ def test_a_line_that_a_crash_cut_off_is_cut_before_anything_is_appended(path: Pa
         assert path.read_bytes().startswith(whole)
 
 
-def lines_of(path: Path) -> list[bytes]:
+def lines_of(path):
     return path.read_bytes().splitlines(keepends=True)
 
 
@@ -535,7 +525,7 @@ def lines_of(path: Path) -> list[bytes]:
         lambda lines: [*lines, b"\n"],
     ],
 )
-def test_a_history_that_was_changed_is_noticed(path: Path, change: Callable[[list[bytes]], list[bytes]]) -> None:
+def test_a_history_that_was_changed_is_noticed(path, change):
     with opened(path) as ledger:
         for _ in range(3):
             pay(ledger, 3)
@@ -546,7 +536,7 @@ def test_a_history_that_was_changed_is_noticed(path: Path, change: Callable[[lis
         reopen(path)
 
 
-def test_a_receipt_kept_elsewhere_shows_that_a_ledger_is_an_older_copy(path: Path) -> None:
+def test_a_receipt_kept_elsewhere_shows_that_a_ledger_is_an_older_copy(path):
     with opened(path) as ledger:
         first = pay(ledger, 1)
         shutil.copy(path, path.with_name("old"))
@@ -558,22 +548,20 @@ def test_a_receipt_kept_elsewhere_shows_that_a_ledger_is_an_older_copy(path: Pat
             ledger.verify(kept=second)
 
 
-def put_back(old: Path, path: Path) -> None:
+def put_back(old, path):
     path.write_bytes(old.read_bytes())
 
 
-def replace_by(old: Path, path: Path) -> None:
+def replace_by(old, path):
     old.rename(path)
 
 
-def remove(old: Path, path: Path) -> None:
+def remove(old, path):
     path.unlink()
 
 
 @pytest.mark.parametrize("restore", [put_back, replace_by, remove])
-def test_a_file_replaced_under_a_running_agent_gives_nothing_back(
-    path: Path, restore: Callable[[Path, Path], None]
-) -> None:
+def test_a_file_replaced_under_a_running_agent_gives_nothing_back(path, restore):
     with opened(path, lifetime=2) as ledger:
         pay(ledger, 1)
         old = path.with_name("old")
@@ -587,7 +575,7 @@ def test_a_file_replaced_under_a_running_agent_gives_nothing_back(
 # Damage is never a free pass
 
 
-def damaged_copies(path: Path) -> Iterator[bytes]:
+def damaged_copies(path):
     whole = path.read_bytes()
     random = Random(2022)
     for position in (*range(0, 100, 3), *random.sample(range(len(whole)), 200)):
@@ -596,7 +584,7 @@ def damaged_copies(path: Path) -> Iterator[bytes]:
         yield whole[:length]
 
 
-def test_a_damaged_file_is_refused(tmp_path: Path, path: Path) -> None:
+def test_a_damaged_file_is_refused(tmp_path, path):
     """Only the end of the last line can be missing unnoticed: so looks a charge for which no receipt was given."""
     with opened(path) as ledger:
         for units in range(1, 9):
@@ -627,7 +615,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, path: Path) -> None:
         (module.HEADING, "found no entries"),
     ],
 )
-def test_a_file_that_is_no_ledger_is_named_and_left_alone(path: Path, content: bytes, words: str) -> None:
+def test_a_file_that_is_no_ledger_is_named_and_left_alone(path, content, words):
     path.write_bytes(content)
     for attempt in (opened, reopen):
         with pytest.raises(LedgerError, match=words):
@@ -635,7 +623,7 @@ def test_a_file_that_is_no_ledger_is_named_and_left_alone(path: Path, content: b
     assert path.read_bytes() == content
 
 
-def test_a_ledger_is_made_once_and_nothing_else_is_left(path: Path) -> None:
+def test_a_ledger_is_made_once_and_nothing_else_is_left(path):
     with opened(path) as ledger:
         pay(ledger, 1)
     assert list(path.parent.iterdir()) == [path]
@@ -645,7 +633,7 @@ def test_a_ledger_is_made_once_and_nothing_else_is_left(path: Path) -> None:
 # No receipt, no act
 
 
-def test_a_ledger_that_stays_locked_gives_no_receipt(path: Path) -> None:
+def test_a_ledger_that_stays_locked_gives_no_receipt(path):
     with opened(path, timeout_seconds=0.05) as ledger, opened(path) as other:
         with other._locked():
             for attempt in (lambda: pay(ledger, 1), ledger.spent, lambda: opened(path, timeout_seconds=0.05)):
@@ -654,7 +642,7 @@ def test_a_ledger_that_stays_locked_gives_no_receipt(path: Path) -> None:
         assert (pay(ledger, 1).number, ledger.spent()) == (2, 1)
 
 
-def test_a_slow_reader_does_not_block_charges(path: Path) -> None:
+def test_a_slow_reader_does_not_block_charges(path):
     with opened(path) as reader, opened(path, timeout_seconds=0.05) as ledger:
         pay(ledger, 1)
         reading = reader.entries()
@@ -664,9 +652,9 @@ def test_a_slow_reader_does_not_block_charges(path: Path) -> None:
 
 
 @pytest.mark.parametrize("written", [0, 1, 40])
-def test_a_full_disk_gives_no_receipt_and_loses_none(path: Path, monkeypatch: pytest.MonkeyPatch, written: int) -> None:
+def test_a_full_disk_gives_no_receipt_and_loses_none(path, monkeypatch, written):
     class Full(io.FileIO):
-        def write(self, data: Any) -> int:
+        def write(self, data):
             return super().write(data[:written])
 
     with opened(path) as ledger:
@@ -682,7 +670,7 @@ def test_a_full_disk_gives_no_receipt_and_loses_none(path: Path, monkeypatch: py
 
 
 @contextmanager
-def without_rights() -> Iterator[None]:
+def without_rights():
     """No other user may write where root made the folder; others are bound by the folder's mode as they are."""
     user = os.geteuid()
     if user == 0:
@@ -695,7 +683,7 @@ def without_rights() -> Iterator[None]:
 
 
 @pytest.mark.skipif(not hasattr(os, "seteuid"), reason="folders have no mode here")
-def test_a_read_only_folder_or_file_gives_no_receipt() -> None:
+def test_a_read_only_folder_or_file_gives_no_receipt():
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         path = folder / "ledger.db"
@@ -714,19 +702,17 @@ def test_a_read_only_folder_or_file_gives_no_receipt() -> None:
             folder.chmod(0o755)
 
 
-def test_a_path_that_cannot_hold_a_ledger_is_named(tmp_path: Path) -> None:
+def test_a_path_that_cannot_hold_a_ledger_is_named(tmp_path):
     with pytest.raises(LedgerError, match=r"missing/ledger\.db: No such file or directory"):
         opened(tmp_path / "missing" / "ledger.db")
     with pytest.raises(LedgerError, match="found a folder"):
         opened(tmp_path)
 
 
-def test_a_ledger_taken_into_another_process_or_thread_gives_no_receipt(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_ledger_taken_into_another_process_or_thread_gives_no_receipt(path, monkeypatch):
     caught: list[Exception] = []
 
-    def elsewhere() -> None:
+    def elsewhere():
         try:
             pay(ledger, 1)
         except LedgerError as error:
@@ -747,29 +733,29 @@ def test_a_ledger_taken_into_another_process_or_thread_gives_no_receipt(
 
 
 @forks
-def test_two_processes_cannot_both_spend_the_last_of_a_budget(tmp_path: Path) -> None:
+def test_two_processes_cannot_both_spend_the_last_of_a_budget(tmp_path):
     run_alone("race", tmp_path, 15, 4)
 
 
 @forks
-def test_processes_that_make_and_share_a_ledger_spend_all_of_it_and_no_more(tmp_path: Path) -> None:
+def test_processes_that_make_and_share_a_ledger_spend_all_of_it_and_no_more(tmp_path):
     run_alone("share", tmp_path, 100, 4)
 
 
 @forks
-def test_a_process_killed_at_any_instant_never_acted_without_a_charge(memory_folder: Path) -> None:
+def test_a_process_killed_at_any_instant_never_acted_without_a_charge(memory_folder):
     assert int(run_alone("kill", memory_folder, KILLS, 2022)) > 0
 
 
 @forks
-def test_a_process_killed_at_every_write_never_acted_without_a_charge(memory_folder: Path) -> None:
+def test_a_process_killed_at_every_write_never_acted_without_a_charge(memory_folder):
     run_alone("at_every_write", memory_folder, 0, 0)
 
 
 # A ledger that moves
 
 
-def test_a_ledger_that_is_moved_counts_on(path: Path) -> None:
+def test_a_ledger_that_is_moved_counts_on(path):
     with opened(path) as ledger:
         pay(ledger, 1)
     moved = path.with_name("moved")
@@ -778,7 +764,7 @@ def test_a_ledger_that_is_moved_counts_on(path: Path) -> None:
         assert pay(ledger, 1).number == ledger.verify() == 3
 
 
-def test_a_ledger_behind_a_symbolic_link_is_the_same_ledger(path: Path) -> None:
+def test_a_ledger_behind_a_symbolic_link_is_the_same_ledger(path):
     with opened(path) as ledger:
         pay(ledger, 1)
     link = path.with_name("link")
@@ -790,7 +776,7 @@ def test_a_ledger_behind_a_symbolic_link_is_the_same_ledger(path: Path) -> None:
 # What is remembered with a charge
 
 
-def test_a_charge_and_what_is_remembered_with_it_are_both_there_or_neither(path: Path) -> None:
+def test_a_charge_and_what_is_remembered_with_it_are_both_there_or_neither(path):
     with opened(path) as ledger:
         ledger.charge(40, matching="m", purpose="report", keep={"report": "3"})
         with pytest.raises(BudgetExhausted):
@@ -802,7 +788,7 @@ def test_a_charge_and_what_is_remembered_with_it_are_both_there_or_neither(path:
         assert (ledger.spent(), ledger.kept("report")) == (40, "5")
 
 
-def test_a_fact_that_is_pinned_stays_and_another_one_is_refused(path: Path) -> None:
+def test_a_fact_that_is_pinned_stays_and_another_one_is_refused(path):
     with opened(path) as ledger:
         ledger.pin("partition", "1000 m")
         ledger.pin("partition", "1000 m")
@@ -811,7 +797,7 @@ def test_a_fact_that_is_pinned_stays_and_another_one_is_refused(path: Path) -> N
     assert refusal.value.code == "partition"
 
 
-def test_what_is_remembered_for_free_is_replaced_and_written_once(path: Path) -> None:
+def test_what_is_remembered_for_free_is_replaced_and_written_once(path):
     with opened(path) as ledger:
         ledger.keep({"open": "a request", "game": "one"})
         ledger.keep({"open": "a request"})
@@ -821,7 +807,7 @@ def test_what_is_remembered_for_free_is_replaced_and_written_once(path: Path) ->
             assert (other.kept("open"), other.kept("game"), other.spent()) == ("", "one", 0)
 
 
-def test_a_charge_is_refused_when_another_program_has_acted_meanwhile(path: Path) -> None:
+def test_a_charge_is_refused_when_another_program_has_acted_meanwhile(path):
     with opened(path) as ledger, opened(path) as other:
         other.charge(1, matching="m", purpose="report", keep={"report": "3"})
         with pytest.raises(Refused, match="another program has acted") as refusal:

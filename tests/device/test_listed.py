@@ -1,14 +1,10 @@
 """A table's resources are on the list of the game, or the table is refused; the tree against one by definition."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
 from random import Random
 from struct import pack, unpack
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -29,7 +25,7 @@ from .games import ROOT, MemoryStore, forged_leaf, outcome, shown
 from .test_machines import TABLE, started, told, until_table
 
 
-def top_by_definition(leaves: list[bytes]) -> bytes:
+def top_by_definition(leaves):
     """The hash of a tree by RFC 6962, section 2.1: the left part has the largest power of two below the whole."""
     if len(leaves) == 1:
         return leaves[0]
@@ -38,7 +34,7 @@ def top_by_definition(leaves: list[bytes]) -> bytes:
     return sha256(b"\1" + parts).digest()
 
 
-def order_by_definition(entries: list[tuple[str, float, float]], by: int = 1) -> list[tuple[str, float, float]]:
+def order_by_definition(entries, by=1):
     """Halve the entries by latitude and longitude in turns."""
     if len(entries) < 2:
         return entries
@@ -48,32 +44,30 @@ def order_by_definition(entries: list[tuple[str, float, float]], by: int = 1) ->
     return order_by_definition(first, 3 - by) + order_by_definition(rest, 3 - by)
 
 
-def a_list(random: Random, size: int) -> m.ResourceList:
+def a_list(random, size):
     names = tuple(f"v{number}" if number % 3 else f"vé{number}" for number in random.sample(range(1000), size))
     at = [(random.choice([40.7, random.uniform(-90, 90)]), random.choice([-74.0, 180.0])) for _ in names]
     return m.ResourceList(names=names, at=packed("d", [degree for place in at for degree in place]))
 
 
-def entries(listed: m.ResourceList) -> list[tuple[str, float, float]]:
+def entries(listed):
     degrees = unpack(f"<{2 * len(listed.names)}d", listed.at)
     return list(zip(listed.names, degrees[::2], degrees[1::2], strict=True))
 
 
-def proof_of(tree: ListTree, names: tuple[str, ...]) -> Listed:
+def proof_of(tree, names):
     proof = listed_record(tree.proof(names))
     assert proof is not None
     return proof
 
 
-def is_accepted(names: tuple[str, ...], proof: Any, root: str) -> bool:
+def is_accepted(names, proof, root):
     return outcome(lambda: check_listed(names, proof, root)) == {"value": None}
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.integers(1, 70), st.integers(0, 10**6))
-def test_any_part_of_a_list_is_shown_by_the_fewest_hashes_and_the_root_is_that_of_the_definition(
-    size: int, seed: int
-) -> None:
+def test_any_part_of_a_list_is_shown_by_the_fewest_hashes_and_the_root_is_that_of_the_definition(size, seed):
     random = Random(seed)
     listed = a_list(random, size)
     tree, root = ListTree(listed), ListTree(listed).root.hex()
@@ -93,7 +87,7 @@ def test_any_part_of_a_list_is_shown_by_the_fewest_hashes_and_the_root_is_that_o
     assert proof_of(tree, listed.names).hashes == ()
 
 
-def siblings(size: int, places: set[int]) -> int:
+def siblings(size, places):
     """How many subtrees without any of these leaves have a sibling with one."""
     if not places:
         return 1
@@ -104,14 +98,14 @@ def siblings(size: int, places: set[int]) -> int:
     return siblings(left, parts[0]) + siblings(size - left, parts[1])
 
 
-def test_two_names_cannot_claim_one_leaf() -> None:
+def test_two_names_cannot_claim_one_leaf():
     forged = forged_leaf(TABLE)
     assert forged.resources == ("0 forged", "b")
     assert is_accepted(("b",), shown(("b",)), ROOT)
     assert not is_accepted(forged.resources, forged.listed, ROOT)
 
 
-def test_neighbours_share_most_of_their_proof() -> None:
+def test_neighbours_share_most_of_their_proof():
     """10,000 resources evenly spread over 10 km; those of a square of 1.5 km, and as many anywhere."""
     random = Random(1)
     at = [(random.uniform(40.7, 40.79), random.uniform(-74.0, -73.88)) for _ in range(10_000)]
@@ -131,7 +125,7 @@ NAMES = ("a", "b")
 OTHERS = ListTree(m.ResourceList(names=("a", "b", "x"), at=packed("d", [40.0, -74.0, 40.01, -74.0, 41.0, -74.0])))
 
 
-def forged(proof: Listed) -> dict[str, tuple[tuple[str, ...], Listed | None]]:
+def forged(proof):
     """Tables that name something which is not on the list, or do not show that it is."""
     swapped = replace(proof, places=proof.places[::-1])
     return {
@@ -152,7 +146,7 @@ def forged(proof: Listed) -> dict[str, tuple[tuple[str, ...], Listed | None]]:
 
 
 @pytest.mark.parametrize("forgery", forged(proof_of(OTHERS, NAMES)))
-def test_a_table_with_a_resource_that_is_not_on_the_list_is_refused_before_anything_is_charged(forgery: str) -> None:
+def test_a_table_with_a_resource_that_is_not_on_the_list_is_refused_before_anything_is_charged(forgery):
     good = shown(NAMES)
     assert good is not None
     names, proof = forged(good)[forgery]
@@ -165,7 +159,7 @@ def test_a_table_with_a_resource_that_is_not_on_the_list_is_refused_before_anyth
     assert store.charges == []
 
 
-def test_a_device_that_did_not_look_at_the_list_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_that_did_not_look_at_the_list_would_be_found(monkeypatch):
     """A planted bug: the check is left out."""
     monkeypatch.setattr(state, "check_listed", lambda *_: None)
     store = MemoryStore(units_of(10.0))
@@ -176,7 +170,7 @@ def test_a_device_that_did_not_look_at_the_list_would_be_found(monkeypatch: pyte
 POSITIONS = bytes(32)
 
 
-def oversized(names: tuple[str, ...], proof: Listed) -> dict[str, tuple[tuple[str, ...], Listed]]:
+def oversized(names, proof):
     """What a device could hash for as long as a board likes."""
     many = tuple(f"v{number}" for number in range(m.MANY + 1))
     return {
@@ -187,7 +181,7 @@ def oversized(names: tuple[str, ...], proof: Listed) -> dict[str, tuple[tuple[st
     }
 
 
-def hashes_of_oversized(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+def hashes_of_oversized(monkeypatch):
     """How many hashes are computed before each is refused."""
     good = shown(NAMES)
     assert good is not None
@@ -203,25 +197,25 @@ def hashes_of_oversized(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     return found
 
 
-def test_a_proof_that_is_too_large_is_refused_before_any_of_it_is_hashed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proof_that_is_too_large_is_refused_before_any_of_it_is_hashed(monkeypatch):
     assert set(hashes_of_oversized(monkeypatch).values()) == {0}
     longest = m.ResourceList(names=("é" * m.LONGEST_NAME, "v2"), at=packed("d", [40.0, -74.0, 40.1, -74.0]))
     tree = ListTree(longest)
     assert is_accepted(longest.names, proof_of(tree, longest.names), tree.root.hex())
 
 
-def test_sizes_that_are_not_looked_at_first_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sizes_that_are_not_looked_at_first_would_be_found(monkeypatch):
     """A planted bug: everything fits."""
     monkeypatch.setattr(module, "_fits", lambda *_: True)
     assert all(hashes_of_oversized(monkeypatch).values())
 
 
-def raw_leaf(prefix: bytes) -> Callable[[str], bytes]:
+def raw_leaf(prefix):
     """As `leaf_hash`, also of names that are no text."""
     return lambda name: sha256(prefix + name.encode("utf-8", "surrogateescape")).digest()
 
 
-def test_an_inner_node_is_no_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_inner_node_is_no_entry(monkeypatch):
     """Its two hashes, read as a name: a planted bug, leaves that begin as nodes do, would accept it."""
     leaves = [leaf_hash(name) for name in "abcd"]
     left, right = node_hash(*leaves[:2]), node_hash(*leaves[2:])
@@ -237,7 +231,7 @@ def test_an_inner_node_is_no_entry(monkeypatch: pytest.MonkeyPatch) -> None:
             assert is_accepted((name,), proof, root.hex()) == (accepted and size == 2)
 
 
-def test_an_entry_is_shown_in_its_place_and_in_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_entry_is_shown_in_its_place_and_in_no_other(monkeypatch):
     """Of three entries the last one is beside an inner node: the root has their number, which a planted bug forgets."""
     leaves = [leaf_hash(name) for name in "abc"]
     top = node_hash(node_hash(*leaves[:2]), leaves[2])
@@ -250,7 +244,7 @@ def test_an_entry_is_shown_in_its_place_and_in_no_other(monkeypatch: pytest.Monk
     assert is_accepted(("c",), bad, top.hex())
 
 
-def test_two_lists_that_differ_have_different_roots() -> None:
+def test_two_lists_that_differ_have_different_roots():
     """Other names, other positions, or two names exchanged, also at the same latitude."""
     at = [(40.0, -74.0), (40.0, -73.9), (40.0, -73.8), (40.1, -74.0)]
     kinds = [
@@ -267,7 +261,7 @@ def test_two_lists_that_differ_have_different_roots() -> None:
     assert len({ListTree(one).root for one in lists}) == len(kinds)
 
 
-def test_a_list_is_refused_with_a_name_twice_or_without_positions_on_earth() -> None:
+def test_a_list_is_refused_with_a_name_twice_or_without_positions_on_earth():
     for names, at in (
         (("a", "a"), [1.0, 2.0, 3.0, 4.0]),
         (("a", "b"), [1.0, 2.0]),
@@ -278,7 +272,7 @@ def test_a_list_is_refused_with_a_name_twice_or_without_positions_on_earth() -> 
             m.ResourceList(names=names, at=packed("d", at))
 
 
-def test_the_root_of_a_known_list() -> None:
+def test_the_root_of_a_known_list():
     """Written down, so that another implementation can compare."""
     known = m.ResourceList(names=("v1", "v2", "vé3"), at=packed("d", [40.75, -73.99, 40.76, -73.98, 40.75, -73.99]))
     assert ListTree(known).root.hex() == "201319f30a254a2b6bb277bb60bb177ce3a0d6e47fa2f19e94099f0d999af54c"

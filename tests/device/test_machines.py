@@ -1,9 +1,6 @@
 """A device in a game: what it refuses, when it charges, and that it never tells anything twice."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -57,32 +54,32 @@ ME = Assigned("me", PLACE.region, 1.0, "t1", 0, "a")
 class Recorder(MemoryStore):
     """A store that says in which order things happened."""
 
-    def __init__(self, lifetime: int, log: list[str]) -> None:
+    def __init__(self, lifetime, log):
         super().__init__(lifetime)
         self.log = log
 
-    def charge(self, units: int, **facts: Any) -> None:
+    def charge(self, units, **facts):
         super().charge(units, **facts)
         self.log.append("charged")
 
 
-def draw_low(_step: int, _purpose: int) -> int:
+def draw_low(_step, _purpose):
     return 0
 
 
-def started(kind: type = ReportMachine, owner: Owner = OWNER, store: Any = None, draw: Any = draw_low) -> Any:
+def started(kind=ReportMachine, owner=OWNER, store=None, draw=draw_low):
     return kind(owner, MemoryStore(units_of(10.0)) if store is None else store, draw=draw)
 
 
-def told(machine: Any, *records: Any) -> list[Any]:
+def told(machine, *records):
     return [send.message for record, digest in records for send in machine.receive(record, digest)]
 
 
-def until_table(protocol: str = "report", table: ReportTable = TABLE) -> list[Any]:
+def until_table(protocol="report", table=TABLE):
     return [(replace(OPEN, protocol=protocol), "o"), (ROSTER, "r"), (table, "t1")]
 
 
-def test_a_device_joins_reports_once_and_hands_over() -> None:
+def test_a_device_joins_reports_once_and_hands_over():
     store = MemoryStore(units_of(10.0))
     machine = started(store=store)
     mine = 0  # the lowest draw falls on the first report
@@ -100,7 +97,7 @@ def test_a_device_joins_reports_once_and_hands_over() -> None:
 # A privacy bug is the worst bug: charge first, and never twice
 
 
-def charges_before_it_reports(kind: type) -> bool:
+def charges_before_it_reports(kind):
     """Whether the charge is stored when the report leaves."""
     log: list[str] = []
     machine = started(kind, store=Recorder(units_of(10.0), log))
@@ -114,26 +111,26 @@ class ChargesAfterwards(ReportMachine):
 
     late: tuple[Any, ...] = ()
 
-    def _drawn(self, table: ReportTable, digest: str) -> tuple[str, int]:
+    def _drawn(self, table, digest):
         store, self.store = self.store, MemoryStore(units_of(10.0))
         drawn = super()._drawn(table, digest)
         self.store, self.late = store, (units_of(self.epsilon), table.game)
         return drawn
 
-    def receive(self, record: Any, digest: str) -> Any:
+    def receive(self, record, digest):
         if self.late:
             self.store.charge(self.late[0], matching=self.late[1], purpose="report")
         return super().receive(record, digest)
 
 
-def test_a_report_leaves_only_after_its_charge_is_stored() -> None:
+def test_a_report_leaves_only_after_its_charge_is_stored():
     assert charges_before_it_reports(ReportMachine)
     assert not charges_before_it_reports(ChargesAfterwards)
 
 
-def test_a_charge_that_fails_lets_nothing_leave() -> None:
+def test_a_charge_that_fails_lets_nothing_leave():
     class Broken(MemoryStore):
-        def charge(self, units: int, **facts: Any) -> None:  # noqa: ARG002
+        def charge(self, units, **facts):  # noqa: ARG002
             raise OSError("no space left on device")
 
     machine = started(store=Broken(units_of(10.0)))
@@ -142,7 +139,7 @@ def test_a_charge_that_fails_lets_nothing_leave() -> None:
         machine.receive(TABLE, "t1")
 
 
-def reports_of_restarts(kind: type, times: int = 20) -> set[int]:
+def reports_of_restarts(kind, times=20):
     """What a device reports that is restarted again and again in one game, with fresh chance each time."""
     store, random = MemoryStore(units_of(100.0)), Random(1)
     found = set()
@@ -155,13 +152,13 @@ def reports_of_restarts(kind: type, times: int = 20) -> set[int]:
 class Careless:
     """A planted bug: a store that does not look whether another program has been faster."""
 
-    def __init__(self, store: Any) -> None:
+    def __init__(self, store):
         self.inner = store
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         return getattr(self.inner, name)
 
-    def charge(self, units: int, *, expected: Any, **facts: Any) -> None:
+    def charge(self, units, *, expected, **facts):
         assert expected
         self.inner.charge(units, **facts)
 
@@ -169,17 +166,17 @@ class Careless:
 class DrawsAgain(ReportMachine):
     """A planted bug: what is kept of a request is forgotten at a restart."""
 
-    def __init__(self, *args: Any, **facts: Any) -> None:
+    def __init__(self, *args, **facts):
         super().__init__(*args, **facts)
         self._kept, self.store = None, Careless(self.store)
 
 
-def test_a_report_is_drawn_and_charged_once_however_often_the_device_restarts() -> None:
+def test_a_report_is_drawn_and_charged_once_however_often_the_device_restarts():
     assert len(reports_of_restarts(ReportMachine)) == 1
     assert len(reports_of_restarts(DrawsAgain)) > 1
 
 
-def reports_at_once(first: Any, second: Any) -> set[int]:
+def reports_at_once(first, second):
     """What two programs of one owner report that have both begun before either of them draws."""
     chances = iter((0, GRID - 1))
     machines = [started(store=store, draw=lambda _step, _purpose: next(chances)) for store in (first, second)]
@@ -188,7 +185,7 @@ def reports_at_once(first: Any, second: Any) -> set[int]:
     return {message.report for machine in machines for message in told(machine, (TABLE, "t1"))}
 
 
-def test_two_programs_of_one_owner_draw_one_report_and_pay_for_it_once(tmp_path: Path) -> None:
+def test_two_programs_of_one_owner_draw_one_report_and_pay_for_it_once(tmp_path):
     facts: dict[str, Any] = {"agent": "alice", "lifetime": units_of(10.0)}
     with Ledger(tmp_path / "a", **facts) as first, Ledger(tmp_path / "a", **facts) as second:
         assert len(reports_at_once(first, second)) == 1
@@ -198,7 +195,7 @@ def test_two_programs_of_one_owner_draw_one_report_and_pay_for_it_once(tmp_path:
         assert first.spent() == units_of(2.0)
 
 
-def test_a_restart_from_a_real_ledger_sends_the_same_report(tmp_path: Path) -> None:
+def test_a_restart_from_a_real_ledger_sends_the_same_report(tmp_path):
     found, random = set(), Random(2)
     for _ in range(5):
         with Ledger(tmp_path / "alice.ledger", agent="alice", lifetime=units_of(1.0)) as ledger:
@@ -210,7 +207,7 @@ def test_a_restart_from_a_real_ledger_sends_the_same_report(tmp_path: Path) -> N
     assert len(found) == 1
 
 
-def test_an_agent_that_waits_sends_its_stored_report_in_the_next_game_and_pays_nothing() -> None:
+def test_an_agent_that_waits_sends_its_stored_report_in_the_next_game_and_pays_nothing():
     store = MemoryStore(units_of(1.0))
     first = told(started(store=store), *until_table())[-1]
     roster = replace(ROSTER, game="h", counts=(Count(PLACE.region, 1.0, 1, "t2"),))
@@ -222,7 +219,7 @@ def test_an_agent_that_waits_sends_its_stored_report_in_the_next_game_and_pays_n
     assert store.charges == [units_of(1.0)]
 
 
-def test_a_new_wish_at_the_same_place_draws_anew_so_that_moving_does_not_show() -> None:
+def test_a_new_wish_at_the_same_place_draws_anew_so_that_moving_does_not_show():
     store = MemoryStore(units_of(10.0))
     told(started(store=store), *until_table())
     told(started(owner=replace(OWNER, request="another ride"), store=store), *until_table())
@@ -232,7 +229,7 @@ def test_a_new_wish_at_the_same_place_draws_anew_so_that_moving_does_not_show() 
         started(owner=elsewhere, store=store)
 
 
-def test_a_device_without_budget_takes_part_with_nothing_or_leaves_as_its_owner_chose() -> None:
+def test_a_device_without_budget_takes_part_with_nothing_or_leaves_as_its_owner_chose():
     store = MemoryStore(units_of(1.0) - 1)
     machine = started(store=store)
     assert told(machine, (OPEN, "o"), (ROSTER, "r"))[0] == Join("g", PLACE.region, 0.0)
@@ -273,7 +270,7 @@ def test_a_device_without_budget_takes_part_with_nothing_or_leaves_as_its_owner_
         ("result", [*until_table()[:2], (Result("g", (), ()), "x")]),
     ],
 )
-def test_a_board_with_false_statements_is_refused_before_anything_is_charged(code: str, records: list[Any]) -> None:
+def test_a_board_with_false_statements_is_refused_before_anything_is_charged(code, records):
     store = MemoryStore(units_of(10.0))
     machine = started(store=store)
     with pytest.raises(Refused) as refusal:
@@ -282,7 +279,7 @@ def test_a_board_with_false_statements_is_refused_before_anything_is_charged(cod
     assert store.charges == []
 
 
-def test_another_partition_is_refused_for_good_also_by_a_trust_file_that_changed(tmp_path: Path) -> None:
+def test_another_partition_is_refused_for_good_also_by_a_trust_file_that_changed(tmp_path):
     with Ledger(tmp_path / "alice.ledger", agent="alice", lifetime=units_of(1.0)) as ledger:
         started(store=ledger)
     shifted = replace(PARTITION, origin=(41.0, -74.002))
@@ -293,7 +290,7 @@ def test_another_partition_is_refused_for_good_also_by_a_trust_file_that_changed
         assert ledger.spent() == 0
 
 
-def test_a_device_whose_report_did_not_arrive_goes_without() -> None:
+def test_a_device_whose_report_did_not_arrive_goes_without():
     store = MemoryStore(units_of(10.0))
     machine = started(store=store)
     without = Result("g", (Assigned("you", PLACE.region, 1.0, "t1", 0, "a"),), (("a", 0.0), ("b", 0.0)))
@@ -330,7 +327,7 @@ def test_a_device_whose_report_did_not_arrive_goes_without() -> None:
         ),
     ],
 )
-def test_a_result_that_steers_the_device_gets_no_position(code: str, result: Result) -> None:
+def test_a_result_that_steers_the_device_gets_no_position(code, result):
     machine = started()
     told(machine, *until_table())
     with pytest.raises(Refused) as refusal:
@@ -341,20 +338,20 @@ def test_a_result_that_steers_the_device_gets_no_position(code: str, result: Res
 # Bids
 
 
-def bulletin(sequence: int, prices: tuple[float | None, ...], **facts: Any) -> tuple[Bulletin, str]:
+def bulletin(sequence, prices, **facts):
     previous = f"b{sequence - 1}" if sequence else ""
     record = Bulletin("g", PLACE.region, sequence, previous, facts.pop("holders", (None, None)), prices=prices, **facts)
     return record, f"b{sequence}"
 
 
-def bidding() -> tuple[Any, MemoryStore]:
+def bidding():
     store = MemoryStore(units_of(10.0))
     machine = started(BidMachine, store=store)
     assert told(machine, *until_table("bids")) == [Join("g", PLACE.region, 1.0)]
     return machine, store
 
 
-def test_a_device_bids_again_when_it_is_outbid_and_hands_over_what_it_holds() -> None:
+def test_a_device_bids_again_when_it_is_outbid_and_hands_over_what_it_holds():
     machine, store = bidding()
     (first,) = told(machine, bulletin(0, (0.0, 0.0)))
     assert first == Bid("g", 1, "me", "a", 0.0 + (0.9 - 0.2) + 0.03)
@@ -367,7 +364,7 @@ def test_a_device_bids_again_when_it_is_outbid_and_hands_over_what_it_holds() ->
     assert store.charges == [units_of(1.0)]
 
 
-def test_a_bulletin_that_came_before_is_not_acted_on_again() -> None:
+def test_a_bulletin_that_came_before_is_not_acted_on_again():
     machine, _ = bidding()
     first = bulletin(1, (0.0, 0.0))
     assert len(told(machine, first)) == 1
@@ -390,7 +387,7 @@ def test_a_bulletin_that_came_before_is_not_acted_on_again() -> None:
         ("sequence", bulletin(2, (0.1, 0.1), call=3)),
     ],
 )
-def test_a_bulletin_that_does_not_follow_is_refused(code: str, later: tuple[Bulletin, str]) -> None:
+def test_a_bulletin_that_does_not_follow_is_refused(code, later):
     machine, _ = bidding()
     told(machine, bulletin(1, (0.1, 0.1)))
     with pytest.raises(Refused) as refusal:
@@ -398,7 +395,7 @@ def test_a_bulletin_that_does_not_follow_is_refused(code: str, later: tuple[Bull
     assert refusal.value.code == code
 
 
-def test_after_a_restart_a_device_takes_only_what_it_may_have_bid() -> None:
+def test_after_a_restart_a_device_takes_only_what_it_may_have_bid():
     """Its report makes a worth 0.9 and b 0.2, and the step is 0.03: it never offered more than 0.23 for b."""
     again, _ = bidding()
     assert told(again, bulletin(4, (0.93, 0.0), holders=("me", None))) == []
@@ -410,7 +407,7 @@ def test_after_a_restart_a_device_takes_only_what_it_may_have_bid() -> None:
     assert refusal.value.code == "holder"
 
 
-def test_nothing_after_the_report_depends_on_the_truth() -> None:
+def test_nothing_after_the_report_depends_on_the_truth():
     """Two devices at places of different cells that drew the same report act alike, to the last message."""
     acts = []
     for spot in (0, 1):
@@ -426,11 +423,11 @@ def test_nothing_after_the_report_depends_on_the_truth() -> None:
     assert acts[0] == acts[1]
 
 
-def sent_at(machine: Any, records: list[Any]) -> list[str]:
+def sent_at(machine, records):
     """The kinds of what a machine sends; one offset is drawn for every record, and is that of what follows from it."""
     drawn: list[float] = []
 
-    def offset() -> float:
+    def offset():
         drawn.append((len(drawn) + 1) / 128)
         return drawn[-1]
 
@@ -445,7 +442,7 @@ def sent_at(machine: Any, records: list[Any]) -> list[str]:
 
 @pytest.mark.parametrize("spot", [0, 1])
 @pytest.mark.parametrize("draw", [0, GRID - 1])
-def test_when_a_message_leaves_does_not_depend_on_what_was_decided(spot: int, draw: int) -> None:
+def test_when_a_message_leaves_does_not_depend_on_what_was_decided(spot, draw):
     """Whether the report is the cell of the place or not, and whether or not a message follows."""
     owner, report = replace(OWNER, place=Place(PLACE.region, spot)), int(draw > 0)
     assert TABLE.cell_of[:2] == (0, 1)
@@ -461,7 +458,7 @@ def test_when_a_message_leaves_does_not_depend_on_what_was_decided(spot: int, dr
 
 
 @pytest.mark.parametrize("sequence", [101, 2**40])
-def test_a_board_cannot_keep_a_device_busy_after_the_announced_end_of_a_game(sequence: int) -> None:
+def test_a_board_cannot_keep_a_device_busy_after_the_announced_end_of_a_game(sequence):
     machine = started(BidMachine)
     told(machine, *until_table("bids"))
     bulletin = Bulletin("g", PLACE.region, sequence, "", (None, None), call=sequence, prices=(0.0, 0.0))

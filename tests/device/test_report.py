@@ -1,7 +1,5 @@
 """What a device accepts as a table of chances, in whole numbers, and which report it draws."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 from random import Random
@@ -22,18 +20,18 @@ from palmatch.mechanisms import channel
 from .games import chances_at_random
 
 
-def response(cells: int, epsilon: float) -> tuple[tuple[int, ...], ...]:
+def response(cells, epsilon):
     return tuple(map(tuple, channel.randomised_response(cells, epsilon).tolist()))
 
 
-def table(chances: tuple[tuple[int, ...], ...], epsilon: float) -> ReportTable:
+def table(chances, epsilon):
     reports = len(chances[0])
     values = tuple((0.1 + 0.8 * n / reports, 0.5) for n in range(reports))
     cells = tuple(range(len(chances)))
     return ReportTable("game", "0,0", epsilon, ("a", "b"), cells, chances, values, (0.0, 0.0))
 
 
-def refusal(wrong: ReportTable, epsilon: float) -> str | None:
+def refusal(wrong, epsilon):
     try:
         check_table(wrong, epsilon=epsilon, spots=len(wrong.cell_of))
     except Refused as refused:
@@ -180,7 +178,7 @@ def test_every_report_has_exactly_the_chance_that_the_table_says():
         assert Fraction(edges[1] - edges[0], GRID) == Fraction(row[report], GRID)
 
 
-def _first(row: tuple[int, ...], report: int) -> int:
+def _first(row, report):
     low, high = 0, GRID
     while low < high:
         middle = (low + high) // 2

@@ -1,16 +1,12 @@
 """PALMA on devices: the kernel's game bit for bit, prices that are checked, restarts that draw nothing again."""
 
-from __future__ import annotations
-
 import pickle
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Container
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -31,10 +27,10 @@ from palmatch.device.state import Owner
 from palmatch.errors import Refused
 from palmatch.palma.accountant import ACCOUNTANTS, PrivacyFilter, privacy_filter, rounded_down
 from palmatch.palma.game import rules_of, simulate
-from palmatch.palma.policy import SPENT_BACKOFF, Policy, published, to_fixed_point
-from palmatch.regions.noise import PublicPlay, public_tables
+from palmatch.palma.policy import SPENT_BACKOFF, published, to_fixed_point
+from palmatch.regions.noise import public_tables
 from palmatch.regions.own import own_tables
-from palmatch.regions.tables import RegionView, region_tables
+from palmatch.regions.tables import region_tables
 from palmatch.streams import draw, keys_of, streams
 
 from .games import ROOT, MemoryStore, shown
@@ -44,7 +40,7 @@ PARTITION = Partition(1000.0, 100.0, (41.0, -74.0))
 POLICY = replace(published(truth_selection=0.2, truth_backoff=0.3, gamma=0.1), spent_backoff=SPENT_BACKOFF)
 
 
-def town(seed: int, agents: int = 12, types: int = 6, resources: int = 7) -> pm.Problem:
+def town(seed, agents=12, types=6, resources=7):
     chance = np.random.default_rng(seed)
     possible = {name: chance.uniform(0.1, 1.0, (types, resources)) for name in ("here", "there")}
     names = [("here", "there")[n % 2] for n in range(agents)]
@@ -52,7 +48,7 @@ def town(seed: int, agents: int = 12, types: int = 6, resources: int = 7) -> pm.
     return pm.table.problem(rows, names, possible)
 
 
-def table_of(region: RegionView, play: PublicPlay, policy: Policy, epsilon: float, prices: Any) -> RoundsTable:
+def table_of(region, play, policy, epsilon, prices):
     """A region's public tables as a board would publish them; `prices` has selection and backoff in units."""
     names = tuple(f"r{row}" for row in region.resources.tolist())
     return RoundsTable(
@@ -78,7 +74,7 @@ def table_of(region: RegionView, play: PublicPlay, policy: Policy, epsilon: floa
 class Town:
     """A problem with its public tables, its allowance by pure accounts, and the tables that devices are given."""
 
-    def __init__(self, problem: pm.Problem, epsilon: float) -> None:
+    def __init__(self, problem, epsilon):
         self.problem, self.epsilon = problem, epsilon
         self.regions = region_tables(problem)
         self.public = public_tables(
@@ -103,17 +99,17 @@ class Town:
             for region, play, prices in zip(self.regions, self.plays, units, strict=True)
         ]
 
-    def batch(self, seed: int) -> Any:
+    def batch(self, seed):
         own = own_tables(self.problem, self.regions, snapped=True)
         names = streams(seed, keys_of(self.problem.agent_ids))
         return simulate(self.public, own, rules_of(POLICY), self.allowance, names=names)
 
-    def spot(self, agent: int) -> int:
+    def spot(self, agent):
         types = self.regions[self.problem.region_index[agent]].types
         return int(np.abs(types - self.problem.types[agent]).sum(axis=1).argmin())
 
 
-def opening(town: Town, machines: list[RoundsMachine]) -> list[list[Any]]:
+def opening(town, machines):
     """Let all devices join and get their tables; return what each then claims."""
     counts = np.bincount(town.problem.region_index)
     opened = Open(VERSION, "g", "rounds", PARTITION, (town.epsilon,), ROOT, 0.0, 1.0, 1000)
@@ -134,7 +130,7 @@ def opening(town: Town, machines: list[RoundsMachine]) -> list[list[Any]]:
     return claims
 
 
-def play(town: Town, machines: list[RoundsMachine]) -> tuple[list[int], int]:
+def play(town, machines):
     """A board that counts claims and publishes bulletins; who ends with what, and after how many slots."""
     claims = opening(town, machines)
     holder: dict[str, str] = {}
@@ -164,7 +160,7 @@ def play(town: Town, machines: list[RoundsMachine]) -> tuple[list[int], int]:
     return [next((int(r[1:]) for r, tag in holder.items() if tag == m.owner.tag), -1) for m in machines], slot
 
 
-def machines_of(town: Town, seed: int, stores: list[Any]) -> list[RoundsMachine]:
+def machines_of(town, seed, stores):
     names = streams(seed, keys_of(town.problem.agent_ids))
     return [
         RoundsMachine(
@@ -185,7 +181,7 @@ def machines_of(town: Town, seed: int, stores: list[Any]) -> list[RoundsMachine]
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("epsilon", [0.5, 4.0])
-def test_devices_play_the_game_of_the_batch_with_the_same_charges(seed: int, epsilon: float) -> None:
+def test_devices_play_the_game_of_the_batch_with_the_same_charges(seed, epsilon):
     town_ = Town(town(seed), epsilon)
     stores = [MemoryStore(units_of(100.0)) for _ in range(town_.problem.agents)]
     machines = machines_of(town_, seed, stores)
@@ -198,19 +194,19 @@ def test_devices_play_the_game_of_the_batch_with_the_same_charges(seed: int, eps
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_devices_that_die_before_every_record_play_the_same_game(seed: int) -> None:
+def test_devices_that_die_before_every_record_play_the_same_game(seed):
     town_ = Town(town(seed), 4.0)
     stores = [MemoryStore(units_of(100.0)) for _ in range(town_.problem.agents)]
 
     class Mortal:
         """A device that dies after every record and is made again from its ledger."""
 
-        def __init__(self, number: int) -> None:
+        def __init__(self, number):
             self.number, self.before = number, []
             self.machine = machines_of(town_, seed, stores)[number]
             self.owner = self.machine.owner
 
-        def receive(self, record: Any, digest: str) -> Any:
+        def receive(self, record, digest):
             self.machine = machines_of(town_, seed, stores)[self.number]
             for known in self.before:
                 self.machine.receive(*known)
@@ -219,16 +215,16 @@ def test_devices_that_die_before_every_record_play_the_same_game(seed: int) -> N
             return self.machine.receive(record, digest)
 
         @property
-        def done(self) -> bool:
+        def done(self):
             return self.machine.done
 
-    resource_of, _ = play(town_, [Mortal(n) for n in range(town_.problem.agents)])  # type: ignore[misc]
+    resource_of, _ = play(town_, [Mortal(n) for n in range(town_.problem.agents)])
     batch = town_.batch(seed)
     assert resource_of == batch.resource_of.tolist()
     assert [store.spent for store in stores] == batch.spent.tolist()
 
 
-def test_a_restart_claims_the_same_whatever_chance_says_then(tmp_path: Path) -> None:
+def test_a_restart_claims_the_same_whatever_chance_says_then(tmp_path):
     town_ = Town(town(1), 4.0)
     found = set()
     for number in range(10):
@@ -238,36 +234,35 @@ def test_a_restart_claims_the_same_whatever_chance_says_then(tmp_path: Path) -> 
     assert len(found) == 1
 
 
-def start_of(town_: Town, digest: str = "t") -> list[tuple[Any, str]]:
+def start_of(town_, digest="t"):
     """What the devices of the first region are told until they play."""
     opened = Open(VERSION, "g", "rounds", PARTITION, (town_.epsilon,), ROOT, 0.0, 1.0, 1000)
     table = town_.tables[0]
     return [(opened, "o"), (Roster("g", (Count(table.region, town_.epsilon, 6, digest),)), "r"), (table, digest)]
 
 
-def first_claims(town_: Town, machine: RoundsMachine, digest: str = "t") -> list[Any]:
+def first_claims(town_, machine, digest="t"):
     before, table = start_of(town_, digest)[:2], start_of(town_, digest)[2]
     for record in before:
         machine.receive(*record)
     return [send.message for send in machine.receive(*table)]
 
 
-def test_an_agent_whose_ledger_is_spent_by_another_program_plays_noise_and_charges_nothing_more() -> None:
+def test_an_agent_whose_ledger_is_spent_by_another_program_plays_noise_and_charges_nothing_more():
     town_ = Town(town(2), 4.0)
 
     class Spent(MemoryStore):
-        def remaining(self) -> int:
+        def remaining(self):
             return units_of(100.0)  # when the game opened there was budget
 
     stores: list[Any] = [Spent(0)] + [MemoryStore(units_of(100.0)) for _ in range(town_.problem.agents - 1)]
     machines = machines_of(town_, 2, stores)
     play(town_, machines)
     assert stores[0].charges == [0] * len(stores[0].charges)
-    assert machines[0].agent is not None
     assert machines[0].agent.exhausted
 
 
-def test_an_agent_whose_ledger_is_spent_in_the_middle_of_a_game_never_acts_on_the_truth_unpaid() -> None:
+def test_an_agent_whose_ledger_is_spent_in_the_middle_of_a_game_never_acts_on_the_truth_unpaid():
     interrupted = 0
     for seed in range(12):
         town_ = Town(town(seed), 4.0)
@@ -275,14 +270,13 @@ def test_an_agent_whose_ledger_is_spent_in_the_middle_of_a_game_never_acts_on_th
         room = int(town_.tables[town_.problem.region_index[0]].selection_units[0])
 
         class Spent(MemoryStore):
-            def remaining(self) -> int:
+            def remaining(self):
                 return units_of(100.0)
 
         stores: list[Any] = [Spent(room)] + [MemoryStore(units_of(100.0)) for _ in range(town_.problem.agents - 1)]
         machines = machines_of(town_, seed, stores)
         play(town_, machines)
         agent = machines[0].agent
-        assert agent is not None
         assert agent.spent == sum(stores[0].charges) == room
         interrupted += agent.exhausted
     assert interrupted
@@ -291,7 +285,7 @@ def test_an_agent_whose_ledger_is_spent_in_the_middle_of_a_game_never_acts_on_th
 # Two programs of one owner: the ledger lets one of them play
 
 
-def busy(table: RoundsTable, slot: int, **changes: Any) -> tuple[Bulletin, str]:
+def busy(table, slot, **changes):
     """What makes agents pay most: everything was attempted by others as well, and no agent holds anything."""
     count = len(table.resources)
     previous = f"b{slot - 1}" if slot > 1 else ""
@@ -299,7 +293,7 @@ def busy(table: RoundsTable, slot: int, **changes: Any) -> tuple[Bulletin, str]:
     return replace(bulletin, **changes), f"b{slot}"
 
 
-def spent_by_two(stores: list[Any], late: int, slots: int = 60) -> tuple[list[str], int]:
+def spent_by_two(stores, late, slots=60):
     """The refusals of two programs and what both were charged, by a board that lies to each of them.
 
     The second one draws before the first one has stored anything (`late` = 0), or begins after so many slots.
@@ -308,7 +302,7 @@ def spent_by_two(stores: list[Any], late: int, slots: int = 60) -> tuple[list[st
     table, refusals = town_.tables[0], []
     first, second = (machines_of(town_, seed, [store] * 12)[0] for seed, store in enumerate(stores))
 
-    def go(machine: RoundsMachine, work: Any, *args: Any) -> None:
+    def go(machine, work, *args):
         try:
             work(*args)
         except Refused as refusal:
@@ -322,7 +316,7 @@ def spent_by_two(stores: list[Any], late: int, slots: int = 60) -> tuple[list[st
     else:
         inner, pending = second._draw, [first]
 
-        def draw_after_the_other(step: int, purpose: int) -> int:
+        def draw_after_the_other(step, purpose):
             for machine in pending[:]:
                 pending.remove(machine)
                 go(machine, first_claims, town_, machine)
@@ -337,7 +331,7 @@ def spent_by_two(stores: list[Any], late: int, slots: int = 60) -> tuple[list[st
 
 
 @pytest.mark.parametrize("late", [0, 1, 3])
-def test_two_programs_of_one_owner_spend_no_more_than_epsilon_in_a_game(tmp_path: Path, late: int) -> None:
+def test_two_programs_of_one_owner_spend_no_more_than_epsilon_in_a_game(tmp_path, late):
     """And a planted bug is found: a ledger that does not look whether another program has been faster."""
     facts: dict[str, Any] = {"agent": "alice", "lifetime": units_of(10.0)}
     with Ledger(tmp_path / "a", **facts) as one, Ledger(tmp_path / "a", **facts) as other:
@@ -370,7 +364,7 @@ with Ledger(sys.argv[2], agent="alice", lifetime=units_of(10.0)) as ledger:
 """
 
 
-def test_of_two_processes_of_one_owner_one_plays_and_the_other_leaves(tmp_path: Path) -> None:
+def test_of_two_processes_of_one_owner_one_plays_and_the_other_leaves(tmp_path):
     town_ = Town(town(6), 2.0)
     table = town_.tables[0]
     owner = machines_of(town_, 0, [MemoryStore(0)] * 12)[0].owner
@@ -385,7 +379,6 @@ def test_of_two_processes_of_one_owner_one_plays_and_the_other_leaves(tmp_path: 
         told = []
         for _ in records:
             for program in programs:
-                assert program.stdin is not None
                 program.stdin.write("\n")
                 program.stdin.flush()
             told += [program.stdout.readline().strip() for program in programs if program.stdout is not None]
@@ -395,7 +388,7 @@ def test_of_two_processes_of_one_owner_one_plays_and_the_other_leaves(tmp_path: 
         assert 0 < ledger.spent() <= units_of(2.0)
 
 
-def test_a_game_that_is_opened_again_after_another_one_goes_on_where_it_was() -> None:
+def test_a_game_that_is_opened_again_after_another_one_goes_on_where_it_was():
     """However a board orders its games, one of them costs at most ε."""
     town_ = Town(town(6), 2.0)
     store, slot = MemoryStore(units_of(100.0)), 0
@@ -407,18 +400,17 @@ def test_a_game_that_is_opened_again_after_another_one_goes_on_where_it_was() ->
             for number in range(slot + 1, slot + 6):
                 machine.receive(*busy(town_.tables[0], number, game=game))
         slot += 5
-    assert machine.agent is not None
     assert store.spent == 2 * machine.agent.spent <= 2 * units_of(2.0)
     assert machine.agent.exhausted
 
 
-def test_a_slot_that_could_not_be_stored_is_not_built_upon() -> None:
+def test_a_slot_that_could_not_be_stored_is_not_built_upon():
     town_ = Town(town(6), 2.0)
 
     class Full(MemoryStore):
         full = False
 
-        def charge(self, units: int, **facts: Any) -> None:
+        def charge(self, units, **facts):
             if self.full:
                 raise OSError("no space left on device")
             super().charge(units, **facts)
@@ -435,7 +427,6 @@ def test_a_slot_that_could_not_be_stored_is_not_built_upon() -> None:
     again = machines_of(town_, 1, [store] * 12)[0]
     first_claims(town_, again)
     again.receive(*busy(town_.tables[0], 1))
-    assert again.agent is not None
     assert store.spent == again.agent.spent
 
 
@@ -445,12 +436,12 @@ def test_a_slot_that_could_not_be_stored_is_not_built_upon() -> None:
 class Forgetful(Agent):
     """A planted bug: an agent that could not pay asks again at the next action, which may be cheaper."""
 
-    def _may_act_on_the_truth(self, units: int) -> bool:
+    def _may_act_on_the_truth(self, units):
         self.exhausted = False
         return super()._may_act_on_the_truth(units)
 
 
-def acts_on_the_truth_again(kind: type[Agent]) -> bool:
+def acts_on_the_truth_again(kind):
     """Whether an agent that could not pay for a selection pays for a later action that costs less."""
     table = Town(town(3), 1.0).tables[0]
     dear, cheap = [10] * (len(table.offsets) - 1), [1] * len(table.entries)
@@ -461,7 +452,7 @@ def acts_on_the_truth_again(kind: type[Agent]) -> bool:
     return agent.spent > 0
 
 
-def test_an_agent_that_could_not_pay_once_never_pays_again() -> None:
+def test_an_agent_that_could_not_pay_once_never_pays_again():
     assert not acts_on_the_truth_again(Agent)
     assert acts_on_the_truth_again(Forgetful)
 
@@ -469,12 +460,12 @@ def test_an_agent_that_could_not_pay_once_never_pays_again() -> None:
 class Skipping(Agent):
     """A planted bug: an agent that still pays passes over what is held, with chances that its price is not for."""
 
-    def _select(self, step: int, units: int, held: Container[int] = ()) -> int:
+    def _select(self, step, units, held=()):
         super()._select(step, units, held)
         return self._next_unheld(self.draw(step, 1), held)
 
 
-def looks(kind: type[Agent], budget: int, held: set[int]) -> list[int]:
+def looks(kind, budget, held):
     """What an agent that plays the region's noise looks at, for draws from the whole grid."""
     table = Town(town(3), 1.0).tables[0]
     rules, seen = rounds.rules_of(table)._replace(truth_selection=0), []
@@ -486,7 +477,7 @@ def looks(kind: type[Agent], budget: int, held: set[int]) -> list[int]:
     return seen
 
 
-def test_an_agent_that_still_pays_passes_over_nothing() -> None:
+def test_an_agent_that_still_pays_passes_over_nothing():
     rich = 2**60
     some = {looks(Agent, rich, set())[0]}
     assert looks(Agent, rich, some) == looks(Agent, rich, set())
@@ -497,7 +488,7 @@ def test_an_agent_that_still_pays_passes_over_nothing() -> None:
 # Charges
 
 
-def refused(table: RoundsTable) -> str | None:
+def refused(table):
     try:
         check_rounds_table(table, epsilon=table.epsilon, spots=len(table.utilities))
     except Refused as refusal:
@@ -506,7 +497,7 @@ def refused(table: RoundsTable) -> str | None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_prices_of_the_pure_account_are_accepted_and_cheaper_ones_refused(seed: int) -> None:
+def test_prices_of_the_pure_account_are_accepted_and_cheaper_ones_refused(seed):
     random = Random(seed)
     for table in Town(town(seed, types=random.randint(2, 9)), 1.0).tables:
         assert refused(table) is None
@@ -520,7 +511,7 @@ def test_prices_of_the_pure_account_are_accepted_and_cheaper_ones_refused(seed: 
         assert refused(free) == "charge"
 
 
-def test_prices_of_a_real_square_are_accepted() -> None:
+def test_prices_of_a_real_square_are_accepted():
     morning = pm.data.city.batch(8.0, seed=1)
     problem = pm.mobility.problem(morning.requests[:20], morning.vehicles[:25], edge=1000.0, spacing=250.0)
     for table in Town(problem, 1.0).tables[:3]:
@@ -548,14 +539,14 @@ DEAR = (60 << 32,) * len(TABLE.backoff)
         *(("sum", {"selection": (*TABLE.selection[:-1], TABLE.selection[-1] + more)}) for more in (-1, 1)),
     ],
 )
-def test_a_malformed_table_of_rounds_is_refused(code: str, changes: dict[str, Any]) -> None:
+def test_a_malformed_table_of_rounds_is_refused(code, changes):
     table = TABLE
     with pytest.raises(Refused) as refusal:
         check_rounds_table(replace(table, **changes), epsilon=1.0, spots=len(table.utilities))
     assert refusal.value.code == code
 
 
-def test_a_board_that_says_the_device_holds_what_it_did_not_claim_is_refused() -> None:
+def test_a_board_that_says_the_device_holds_what_it_did_not_claim_is_refused():
     town_ = Town(town(6), 1.0)
     machine = machines_of(town_, 0, [MemoryStore(units_of(9.0))] * town_.problem.agents)[0]
     claimed = [message.resource for message in first_claims(town_, machine) if isinstance(message, Claim)]
@@ -576,9 +567,7 @@ def test_a_board_that_says_the_device_holds_what_it_did_not_claim_is_refused() -
         ("shape", 2, {"region": "there"}, "b2"),
     ],
 )
-def test_a_bulletin_of_rounds_that_does_not_follow_is_refused_and_nothing_is_charged(
-    code: str, slot: int, changes: dict[str, Any], digest: str
-) -> None:
+def test_a_bulletin_of_rounds_that_does_not_follow_is_refused_and_nothing_is_charged(code, slot, changes, digest):
     town_, store = Town(town(6), 1.0), MemoryStore(units_of(9.0))
     machine = machines_of(town_, 0, [store] * 12)[0]
     first_claims(town_, machine)
@@ -590,7 +579,7 @@ def test_a_bulletin_of_rounds_that_does_not_follow_is_refused_and_nothing_is_cha
     assert store.charges == charges
 
 
-def test_after_a_restart_another_table_of_the_game_is_refused() -> None:
+def test_after_a_restart_another_table_of_the_game_is_refused():
     town_, store = Town(town(6), 1.0), MemoryStore(units_of(9.0))
     first_claims(town_, machines_of(town_, 0, [store] * 12)[0])
     charges = list(store.charges)
@@ -599,7 +588,7 @@ def test_after_a_restart_another_table_of_the_game_is_refused() -> None:
     assert store.charges == charges
 
 
-def test_when_a_claim_leaves_does_not_depend_on_what_was_decided() -> None:
+def test_when_a_claim_leaves_does_not_depend_on_what_was_decided():
     town_, kinds = Town(town(6), 2.0), Counter[str]()
     for seed in range(12):
         machine = machines_of(town_, seed, [MemoryStore(units_of(9.0))] * 12)[0]
@@ -612,7 +601,7 @@ def test_when_a_claim_leaves_does_not_depend_on_what_was_decided() -> None:
     assert kinds.keys() == {"Join", "Claim", "Handover"}
 
 
-def test_a_device_that_won_hands_over_also_after_a_restart() -> None:
+def test_a_device_that_won_hands_over_also_after_a_restart():
     town_ = Town(town(7), 1.0)
     store = MemoryStore(units_of(9.0))
     machine = machines_of(town_, 0, [store] * town_.problem.agents)[0]
@@ -625,6 +614,6 @@ def test_a_device_that_won_hands_over_also_after_a_restart() -> None:
     assert first_claims(town_, again) == [Handover("g", "tag 0", claim.resource)]
 
 
-def test_a_budget_is_worth_to_the_device_what_it_is_worth_to_the_batch() -> None:
+def test_a_budget_is_worth_to_the_device_what_it_is_worth_to_the_batch():
     for epsilon in (0.0, 1e-9, 0.3, 1.0, 7.7):
         assert budget_units(epsilon) == int(rounded_down(np.array([epsilon]))[0])

@@ -1,7 +1,5 @@
 """The browser's device decides as Python's does: 0 differences in more than 100,000 random steps."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess
@@ -45,7 +43,7 @@ MODULE = Path(palmatch.device.__file__).with_name("device.mjs")
 pytestmark = pytest.mark.skipif(NODE is None, reason="node is not installed")
 
 
-def in_node(cases: list[Any], folder: Path, module: Path = MODULE) -> list[Any]:
+def in_node(cases, folder, module=MODULE):
     """Let device.mjs do the cases."""
     assert NODE is not None
     (folder / "cases.json").write_text(json.dumps(cases, default=fields_of))
@@ -56,7 +54,7 @@ def in_node(cases: list[Any], folder: Path, module: Path = MODULE) -> list[Any]:
     return json.loads((folder / "results.json").read_text())
 
 
-def compare(cases: list[Any], expected: list[Any], folder: Path) -> None:
+def compare(cases, expected, folder):
     """Both languages agree in every case, doubles to the last bit."""
     found = in_node(cases, folder)
     assert len(found) == len(expected)
@@ -66,7 +64,7 @@ def compare(cases: list[Any], expected: list[Any], folder: Path) -> None:
     assert not different, (len(different), different[0])
 
 
-def partitions(random: Random) -> Partition:
+def partitions(random):
     return Partition(
         random.choice([1000.0, 2000.0, 730.0, 999.9, 250.0]),
         random.choice([100.0, 130.0, 33.3, 250.0]),

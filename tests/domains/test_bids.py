@@ -1,7 +1,5 @@
 """Public affinities and private bids: what may depend on a bid, and that the guarantee holds between any two sets."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 from itertools import product
 from math import exp
@@ -25,12 +23,12 @@ LEVELS = (0.0, -1.0, 1.0)
 LIMITS: dict[str, Any] = {"capacity": 2, "demand": 2, "conflicts": [("u1", "p0"), ("u3", "p2")]}
 
 
-def scores(source: str, rows: np.ndarray) -> Scores:
+def scores(source, rows):
     users, papers = (tuple(f"{letter}{n}" for n in range(size)) for letter, size in zip("up", rows.shape, strict=True))
     return Scores(source, users, papers, csr_array(rows))
 
 
-def tables(seed: int, users: int = 9, papers: int = 7) -> tuple[np.ndarray, np.ndarray]:
+def tables(seed, users=9, papers=7):
     """Return bids and affinities; the last user has no affinity, and the last but one bids for nothing."""
     chance = np.random.default_rng(seed)
     known = np.where(chance.random((users, papers)) < 0.7, np.round(chance.random((users, papers)), 2), 0.0)
@@ -39,13 +37,13 @@ def tables(seed: int, users: int = 9, papers: int = 7) -> tuple[np.ndarray, np.n
     return own, known
 
 
-def made(own: np.ndarray, known: np.ndarray, **options: Any) -> pm.Problem:
+def made(own, known, **options):
     chosen: dict[str, Any] = {"share": 0.25, "levels": LEVELS, "bounds": BOUNDS, **LIMITS, **options}
     return pm.bids.problem(scores("bids.csv", own), scores("affinity.csv", known), **chosen)
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_utilities_types_and_nearest_types_are_those_of_a_naive_reading(seed: int) -> None:
+def test_utilities_types_and_nearest_types_are_those_of_a_naive_reading(seed):
     own, known = tables(seed)
     problem = made(own, known, prior=(2, 1, 1), looked_at=2)
     domain, mean = problem.domain, 0.0
@@ -77,20 +75,20 @@ def test_utilities_types_and_nearest_types_are_those_of_a_naive_reading(seed: in
         assert np.array_equal(problem.true_utility_of_units(units), problem.true_utility()[user])
 
 
-def test_the_optimum_on_regions_is_the_one_of_affinities_alone() -> None:
+def test_the_optimum_on_regions_is_the_one_of_affinities_alone():
     own, known = tables(1)
     problem = made(own, known)
     alone = made(np.zeros_like(own), known)
     assert pm.match(problem, "hungarian-region", seed=1).pairs == pm.match(alone, "hungarian-region", seed=1).pairs
 
 
-def cells_and_plan(own: np.ndarray, known: np.ndarray, epsilon: float, *, listed: bool) -> Any:
+def cells_and_plan(own, known, epsilon, *, listed):
     return reporting(pm.Workspace(made(own, known)), pm.Settings(epsilon=epsilon), listed=listed)
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 3.0])
 @pytest.mark.parametrize("listed", [True, False])
-def test_bids_change_nothing_but_what_their_own_reviewer_acts_as(epsilon: float, listed: bool) -> None:
+def test_bids_change_nothing_but_what_their_own_reviewer_acts_as(epsilon, listed):
     own, known = tables(2)
     plan = cells_and_plan(own, known, epsilon, listed=listed)
     for user, row in product((0, 4, 8), (np.ones(7), -np.ones(7), np.zeros(7), np.linspace(-1, 1, 7))):
@@ -109,9 +107,7 @@ def test_bids_change_nothing_but_what_their_own_reviewer_acts_as(epsilon: float,
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0])
 @pytest.mark.parametrize("entries", [0, choice.MAX_LP_ENTRIES], ids=["response", "lp"])
-def test_odds_between_any_two_sets_of_bids_change_by_at_most_what_is_guaranteed(
-    epsilon: float, entries: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_odds_between_any_two_sets_of_bids_change_by_at_most_what_is_guaranteed(epsilon, entries, monkeypatch):
     """Every set of bids with three values for three papers, each with the exact chances of its reports."""
     monkeypatch.setattr(choice, "MAX_LP_ENTRIES", entries)
     _, known = tables(3, users=3, papers=3)
@@ -130,7 +126,7 @@ def test_odds_between_any_two_sets_of_bids_change_by_at_most_what_is_guaranteed(
     assert all(int(high) <= exp(epsilon) * int(low) for high, low in zip(chances.max(0), chances.min(0), strict=True))
 
 
-def test_the_guarantee_speaks_of_bids_and_says_what_is_public() -> None:
+def test_the_guarantee_speaks_of_bids_and_says_what_is_public():
     guarantee = pm.match(made(*tables(2)), "once", seed=1, epsilon=1.0).guarantee
     assert guarantee.statement.startswith(
         "For any two sets of bids of one reviewer, posterior odds between them change"
@@ -142,7 +138,7 @@ def test_the_guarantee_speaks_of_bids_and_says_what_is_public() -> None:
     assert guarantee.uncovered == ()
 
 
-def test_a_bid_of_the_lowest_level_is_no_conflict_and_no_bid_is_counted() -> None:
+def test_a_bid_of_the_lowest_level_is_no_conflict_and_no_bid_is_counted():
     own, known = tables(2)
     own[0] = -1.0
     problem = made(own, known)
@@ -162,12 +158,12 @@ def test_a_bid_of_the_lowest_level_is_no_conflict_and_no_bid_is_counted() -> Non
         ({"looked_at": 4}, "1 to 3 papers of each reviewer, so that there are at most 64; got 4"),
     ],
 )
-def test_levels_that_cannot_be_used_are_refused(options: dict[str, Any], words: str) -> None:
+def test_levels_that_cannot_be_used_are_refused(options, words):
     with pytest.raises(InputError, match=words):
         made(*tables(1), **options)
 
 
-def test_whoever_bids_has_to_be_known_before() -> None:
+def test_whoever_bids_has_to_be_known_before():
     own, known = tables(1)
     with pytest.raises(InputError, match=r"bids of 1 users \('u8'\) without an affinity or a line of --max-p"):
         made(own, known[:8])

@@ -1,7 +1,5 @@
 """Data frames of every library give the same problem, ids and names, and the same refusals, as files do."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -32,7 +30,7 @@ TYPES = {"region": ["north", "north", "south"], "x": [0.9, 0.5, 0.3], "y": [0.4,
 LIBRARIES: list[Callable[[dict[str, Any]], Any]] = [pl.DataFrame, pd.DataFrame, pa.table]
 
 
-def geo(columns: dict[str, Any], crs: int = 4326) -> gpd.GeoDataFrame:
+def geo(columns, crs=4326):
     names = {name.lower()[:3]: name for name in columns}
     places = gpd.points_from_xy(columns[names.get("lon", "lng")], columns[names["lat"]], crs=4326)
     rest = {name: values for name, values in columns.items() if name not in (names.get("lon", "lng"), names["lat"])}
@@ -40,7 +38,7 @@ def geo(columns: dict[str, Any], crs: int = 4326) -> gpd.GeoDataFrame:
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_a_frame_keeps_ids_and_what_agents_ask_for(library: Callable[[dict[str, Any]], Any]) -> None:
+def test_a_frame_keeps_ids_and_what_agents_ask_for(library):
     problem = pm.mobility.problem(library(AGENTS), library(CARS), edge=2000)
     assert problem.agent_ids == ("ann", "bob")
     assert problem.resource_ids == ("7", "9")
@@ -48,7 +46,7 @@ def test_a_frame_keeps_ids_and_what_agents_ask_for(library: Callable[[dict[str, 
 
 
 @pytest.mark.parametrize("crs", [4326, 32618])
-def test_points_of_a_geodataframe_are_read_in_any_coordinate_system(crs: int) -> None:
+def test_points_of_a_geodataframe_are_read_in_any_coordinate_system(crs):
     problem = pm.mobility.problem(geo(AGENTS, crs), geo(CARS, crs), edge=2000)
     plain = pm.mobility.problem(pl.DataFrame(AGENTS), pl.DataFrame(CARS), edge=2000)
     assert problem.agent_ids == ("ann", "bob")
@@ -56,7 +54,7 @@ def test_points_of_a_geodataframe_are_read_in_any_coordinate_system(crs: int) ->
     assert problem.regions == plain.regions
 
 
-def test_a_geodataframe_without_a_coordinate_system_or_of_other_shapes_is_refused() -> None:
+def test_a_geodataframe_without_a_coordinate_system_or_of_other_shapes_is_refused():
     bare = geo(AGENTS).set_crs(None, allow_override=True)
     with pytest.raises(InputError, match=r"no coordinate system.*set_crs"):
         pm.mobility.problem(bare, geo(CARS))
@@ -66,7 +64,7 @@ def test_a_geodataframe_without_a_coordinate_system_or_of_other_shapes_is_refuse
         pm.mobility.problem(round_ones, geo(CARS))
 
 
-def test_the_index_of_a_pandas_frame_is_its_ids() -> None:
+def test_the_index_of_a_pandas_frame_is_its_ids():
     named = pd.DataFrame(AGENTS).set_index("id")
     assert pm.mobility.problem(named, pd.DataFrame(CARS)).agent_ids == ("ann", "bob")
     some = pd.DataFrame(AGENTS).drop(columns="id").iloc[[1]]
@@ -74,7 +72,7 @@ def test_the_index_of_a_pandas_frame_is_its_ids() -> None:
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_frames_of_reviewers_keep_ids_areas_and_primaries(library: Callable[[dict[str, Any]], Any]) -> None:
+def test_frames_of_reviewers_keep_ids_areas_and_primaries(library):
     problem = pm.papers.problem(library(REVIEWERS), library(PAPERS), areas=2)
     assert problem.agent_ids == ("ann", "bob")
     assert problem.resource_ids == ("p", "q")
@@ -85,7 +83,7 @@ def test_frames_of_reviewers_keep_ids_areas_and_primaries(library: Callable[[dic
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_frames_of_utilities_keep_ids_and_resources(library: Callable[[dict[str, Any]], Any]) -> None:
+def test_frames_of_utilities_keep_ids_and_resources(library):
     problem = pm.table.problem(library(WANTED), types=library(TYPES))
     assert problem.agent_ids == ("ann", "bob")
     assert problem.resource_ids == ("x", "y")
@@ -97,7 +95,7 @@ def test_frames_of_utilities_keep_ids_and_resources(library: Callable[[dict[str,
 @pytest.mark.parametrize(
     ("library", "kind"), [(pl.DataFrame, pl.DataFrame), (pd.DataFrame, pd.DataFrame), (pa.table, pa.Table)]
 )
-def test_a_matching_comes_back_as_the_frame_that_went_in(library: Callable[[dict[str, Any]], Any], kind: type) -> None:
+def test_a_matching_comes_back_as_the_frame_that_went_in(library, kind):
     matching = pm.match(pm.mobility.problem(library(AGENTS), library(CARS)), "hungarian")
     assert matching.pairs == [("ann", "7"), ("bob", "9")]
     frame = matching.to_frame()
@@ -105,17 +103,17 @@ def test_a_matching_comes_back_as_the_frame_that_went_in(library: Callable[[dict
     assert list(frame.columns if not isinstance(frame, pa.Table) else frame.column_names) == ["agent", "resource"]
     assert isinstance(matching.to_frame("polars"), pl.DataFrame)
     with pytest.raises(InputError, match="library"):
-        matching.to_frame("excel")  # type: ignore[arg-type]
+        matching.to_frame("excel")
 
 
-def test_an_agent_without_a_resource_is_in_the_frame_and_not_among_the_pairs() -> None:
+def test_an_agent_without_a_resource_is_in_the_frame_and_not_among_the_pairs():
     problem = pm.mobility.problem([(40.75, -73.99), (40.76, -73.98)], [(40.75, -73.99)])
     matching = pm.match(problem, "hungarian")
     assert matching.pairs == [("0", "0")]
     assert matching.to_frame().rows() == [("0", "0"), ("1", None)]
 
 
-def test_problems_and_matchings_are_one_readable_line() -> None:
+def test_problems_and_matchings_are_one_readable_line():
     problem = pm.mobility.problem(pl.DataFrame(AGENTS), pl.DataFrame(CARS))
     assert repr(problem) == "Problem(City: 2 agents, 2 resources, 2 regions)"
     assert repr(pm.match(problem, "hungarian")) == "Matching(hungarian: 2 of 2 matched, no privacy)"
@@ -127,7 +125,7 @@ def test_problems_and_matchings_are_one_readable_line() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["agents.csv", b"agents.csv"])
-def test_a_path_in_place_of_a_frame_is_told_apart(wrong: object) -> None:
+def test_a_path_in_place_of_a_frame_is_told_apart(wrong):
     with pytest.raises(InputError, match=r"got a string or a path: read the file first"):
         pm.mobility.problem(wrong, pl.DataFrame(CARS))
     with pytest.raises(InputError, match=r"got a string or a path"):
@@ -136,7 +134,7 @@ def test_a_path_in_place_of_a_frame_is_told_apart(wrong: object) -> None:
         pm.table.problem(wrong, types=pl.DataFrame(TYPES))
 
 
-def test_a_lazy_frame_is_asked_to_be_collected() -> None:
+def test_a_lazy_frame_is_asked_to_be_collected():
     for make in (
         lambda: pm.mobility.problem(pl.LazyFrame(AGENTS), pl.DataFrame(CARS)),
         lambda: pm.papers.problem(pl.LazyFrame(REVIEWERS), pl.DataFrame(PAPERS)),
@@ -146,7 +144,7 @@ def test_a_lazy_frame_is_asked_to_be_collected() -> None:
             make()
 
 
-def test_exchanged_coordinates_are_refused_in_python_as_in_the_command() -> None:
+def test_exchanged_coordinates_are_refused_in_python_as_in_the_command():
     paris = np.array([(48.86, 2.35), (48.85, 2.34)])
     with pytest.raises(InputError, match=r"1,000 km from .* swapped"):
         pm.mobility.problem(paris, paris[:, ::-1])
@@ -161,7 +159,7 @@ SECRETS = {"lat": 87.654321, "lon": -73.123456}
 @pytest.mark.parametrize(
     "wrong", [{"lat": 187.654321}, {"lon": -273.123456}, {"lat": float("nan")}, {"lon": "73,123456"}]
 )
-def test_no_message_shows_where_an_agent_is(library: Callable[[dict[str, Any]], Any], wrong: dict[str, Any]) -> None:
+def test_no_message_shows_where_an_agent_is(library, wrong):
     columns = {name: [value, wrong.get(name, value)] for name, value in SECRETS.items()}
     if any(isinstance(value, str) for value in wrong.values()):
         columns = {name: list(map(str, values)) for name, values in columns.items()}
@@ -173,7 +171,7 @@ def test_no_message_shows_where_an_agent_is(library: Callable[[dict[str, Any]], 
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_no_message_shows_what_an_agent_wants(library: Callable[[dict[str, Any]], Any]) -> None:
+def test_no_message_shows_what_an_agent_wants(library):
     with pytest.raises(InputError) as caught:
         pm.table.problem(library(WANTED | {"x": [0.9, 1.234567]}), types=library(TYPES))
     assert "234567" not in str(caught.value)
@@ -187,7 +185,7 @@ def test_no_message_shows_what_an_agent_wants(library: Callable[[dict[str, Any]]
     assert "own areas;" in str(caught.value)
 
 
-def told(problem: pm.Problem, method: str = "once", **options: Any) -> list[str]:
+def told(problem, method="once", **options):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         matching = pm.match(problem, method, **options)
@@ -196,7 +194,7 @@ def told(problem: pm.Problem, method: str = "once", **options: Any) -> list[str]
     return found
 
 
-def test_squares_that_hide_nothing_are_warned_of() -> None:
+def test_squares_that_hide_nothing_are_warned_of():
     places = [(40.75, -73.99), (40.76, -73.98)]
     assert "squares of 1 m are narrower" in told(pm.mobility.problem(places, places, edge=1))[0]
     assert told(pm.mobility.problem(places, places, edge=1), "hungarian") == []
@@ -207,7 +205,7 @@ def test_squares_that_hide_nothing_are_warned_of() -> None:
     assert "single possible type" in told(bare)[0]
 
 
-def test_a_budget_beyond_reason_and_a_large_delta_are_warned_of() -> None:
+def test_a_budget_beyond_reason_and_a_large_delta_are_warned_of():
     places = [(40.75 + 0.002 * n, -73.99) for n in range(12)]
     problem = pm.mobility.problem(places, places)
     assert told(problem, "palma", epsilon=10.0, delta=1e-5) == []

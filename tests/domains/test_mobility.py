@@ -1,15 +1,11 @@
 """The map: distances that are wrong, squares that leak, and positions that are no positions."""
 
-from __future__ import annotations
-
 from itertools import count
-from typing import Any
 
 import numpy as np
 import polars as pl
 import pyproj
 import pytest
-from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 import palmatch as pm
@@ -23,11 +19,11 @@ MANHATTAN = np.array([[40.700, -74.020], [40.880, -73.910]])
 GEOID = pyproj.Geod(ellps="WGS84")
 
 
-def scatter(count: int, seed: int, box: NDArray[np.float64] = MANHATTAN) -> NDArray[np.float64]:
+def scatter(count, seed, box=MANHATTAN):
     return np.random.default_rng(seed).uniform(box[0], box[1], size=(count, 2))
 
 
-def manhattan_metres(one: NDArray[np.float64], two: NDArray[np.float64]) -> float:
+def manhattan_metres(one, two):
     """Return the distance along the meridian plus the one along the parallel half-way, both on the ellipsoid."""
     middle = (one[0] + two[0]) / 2
     _, _, north = GEOID.inv(one[1], one[0], one[1], two[0])
@@ -35,7 +31,7 @@ def manhattan_metres(one: NDArray[np.float64], two: NDArray[np.float64]) -> floa
     return float(north + east)
 
 
-def largest_error(requests: NDArray[np.float64], cars: NDArray[np.float64], **options: Any) -> float:
+def largest_error(requests, cars, **options):
     """Return the largest relative error of any distance beyond 500 m."""
     problem = pm.mobility.problem(requests, cars, alpha=1e5, **options)
     distances = -1e5 * np.log(problem.true_utility())
@@ -48,7 +44,7 @@ def largest_error(requests: NDArray[np.float64], cars: NDArray[np.float64], **op
     return float(max(errors))
 
 
-def city_of(problem: pm.Problem) -> City:
+def city_of(problem):
     assert isinstance(problem.domain, City)
     return problem.domain
 
@@ -56,7 +52,7 @@ def city_of(problem: pm.Problem) -> City:
 # --- distances and utilities ----------------------------------------------------------------------------------------
 
 
-def test_distances_in_manhattan_are_those_of_the_ellipsoid() -> None:
+def test_distances_in_manhattan_are_those_of_the_ellipsoid():
     assert largest_error(scatter(40, 1), scatter(40, 2)) < 0.003
 
 
@@ -70,19 +66,19 @@ def test_distances_in_manhattan_are_those_of_the_ellipsoid() -> None:
         ("Berlin", 52.52, 13.40),
     ],
 )
-def test_distances_in_other_cities_are_those_of_the_ellipsoid_too(name: str, latitude: float, longitude: float) -> None:
+def test_distances_in_other_cities_are_those_of_the_ellipsoid_too(name, latitude, longitude):
     middle = np.array([latitude, longitude])
     box = np.array([middle - 0.09, middle + 0.09])
     assert largest_error(scatter(25, 1, box), scatter(25, 2, box)) < 0.003
 
 
-def test_distances_do_not_depend_on_where_squares_are_counted_from() -> None:
+def test_distances_do_not_depend_on_where_squares_are_counted_from():
     box = np.array([[48.81, 2.25], [48.91, 2.45]])
     assert largest_error(scatter(20, 1, box), scatter(20, 2, box), origin=(50.0, 14.0)) < 0.003
 
 
 @pytest.mark.parametrize("alpha", [1.0, 300.0, 4000.0])
-def test_utility_falls_exponentially_with_the_manhattan_distance(alpha: float) -> None:
+def test_utility_falls_exponentially_with_the_manhattan_distance(alpha):
     problem = pm.mobility.problem(scatter(5, 3), scatter(7, 4), alpha=alpha)
     places, cars = problem.types[:, :2], city_of(problem).vehicles
     table = problem.true_utility()
@@ -92,13 +88,13 @@ def test_utility_falls_exponentially_with_the_manhattan_distance(alpha: float) -
             assert table[n, r] == pytest.approx(max(np.exp(-distance / alpha), 1e-300), rel=1e-12)
 
 
-def test_a_vehicle_at_the_same_place_is_worth_one_and_one_far_away_more_than_nothing() -> None:
+def test_a_vehicle_at_the_same_place_is_worth_one_and_one_far_away_more_than_nothing():
     table = pm.mobility.problem([(40.75, -73.98)], [(40.75, -73.98), (42.0, -73.98)], alpha=1.0).true_utility()
     assert table[0, 0] == 1.0
     assert 0 < table[0, 1] < 1e-200
 
 
-def test_metres_and_degrees_are_inverse_to_each_other() -> None:
+def test_metres_and_degrees_are_inverse_to_each_other():
     places = scatter(50, 5)
     city = city_of(pm.mobility.problem(places, places))
     assert city.degrees(city.metres(places[:, 0], places[:, 1])) == pytest.approx(places, abs=1e-9)
@@ -109,7 +105,7 @@ def test_metres_and_degrees_are_inverse_to_each_other() -> None:
 
 # 1500 m have no grid point in the centre.
 @pytest.mark.parametrize("edge", [250.0, 1000.0, 1234.5, 1500.0, 4000.0])
-def test_every_agent_is_in_its_square(edge: float) -> None:
+def test_every_agent_is_in_its_square(edge):
     problem = pm.mobility.problem(scatter(200, 6), scatter(3, 7), edge=edge)
     for row, place in enumerate(problem.region_index):
         square = problem.regions[place]
@@ -122,7 +118,7 @@ def test_every_agent_is_in_its_square(edge: float) -> None:
     check_domain(problem.domain, problem.types)
 
 
-def test_squares_do_not_move_when_the_agents_change() -> None:
+def test_squares_do_not_move_when_the_agents_change():
     cars = scatter(9, 8)
     whole = pm.mobility.problem(scatter(60, 9), cars)
     part = pm.mobility.problem(scatter(60, 9)[20:30], cars[::-1])
@@ -131,7 +127,7 @@ def test_squares_do_not_move_when_the_agents_change() -> None:
     assert whole.regions == other_cars.regions
 
 
-def test_agents_may_have_their_own_edge_and_budget() -> None:
+def test_agents_may_have_their_own_edge_and_budget():
     requests = pl.DataFrame(
         {
             "id": ["a", "b", "c"],
@@ -150,13 +146,13 @@ def test_agents_may_have_their_own_edge_and_budget() -> None:
     assert pm.match(problem, seed=1).matched == 3
 
 
-def test_the_callers_budget_goes_before_that_of_the_file() -> None:
+def test_the_callers_budget_goes_before_that_of_the_file():
     requests = pl.DataFrame({"lat": [40.75, 40.76], "lon": [-73.98, -73.98], "epsilon": [3.0, 4.0]})
     assert pm.mobility.problem(requests, scatter(2, 1), epsilon=0.5).epsilon.tolist() == [0.5, 0.5]
     assert pm.mobility.problem(requests, scatter(2, 1), epsilon=[0.5, 1]).epsilon.tolist() == [0.5, 1.0]
 
 
-def test_one_square_may_hold_all_agents_which_is_plain_local_privacy() -> None:
+def test_one_square_may_hold_all_agents_which_is_plain_local_privacy():
     with pytest.raises(InputError, match=r"edge 200000 m .* over a million .* spacing of at least 200 m"):
         pm.mobility.problem(scatter(3, 1), scatter(3, 2), edge=200_000)
     problem = pm.mobility.problem(
@@ -171,7 +167,7 @@ def test_one_square_may_hold_all_agents_which_is_plain_local_privacy() -> None:
 # --- what a user may hand in ----------------------------------------------------------------------------------------
 
 
-def test_arrays_lists_frames_and_points_make_the_same_problem() -> None:
+def test_arrays_lists_frames_and_points_make_the_same_problem():
     requests, cars = scatter(8, 11), scatter(5, 12)
     ids = tuple(str(row) for row in range(8))
     frame = pl.DataFrame({" Lon": requests[:, 1], "LAT": requests[:, 0], "id": ids, "colour": ["red"] * 8})
@@ -184,7 +180,7 @@ def test_arrays_lists_frames_and_points_make_the_same_problem() -> None:
         assert again.regions == first.regions
 
 
-def complaint(requests: Any, cars: Any = None, **options: Any) -> str:
+def complaint(requests, cars=None, **options):
     with pytest.raises(InputError) as caught:
         pm.mobility.problem(requests, scatter(2, 1) if cars is None else cars, **options)
     message = str(caught.value)
@@ -193,7 +189,7 @@ def complaint(requests: Any, cars: Any = None, **options: Any) -> str:
     return message
 
 
-def frame(**columns: list[Any]) -> pl.DataFrame:
+def frame(**columns):
     return pl.DataFrame({"lat": [40.7, 40.8], "lon": [-73.9, -73.9]} | columns)
 
 
@@ -243,14 +239,14 @@ def frame(**columns: list[Any]) -> pl.DataFrame:
     ],
     ids=count(),
 )
-def test_what_is_wrong_is_named(requests: Any, cars: Any, options: dict[str, Any], words: str) -> None:
+def test_what_is_wrong_is_named(requests, cars, options, words):
     message = complaint(scatter(2, 1) if requests is None else requests, cars, **options)
     assert words in message
     assert "400" not in message or "origin" in words
     assert ("look swapped" in message) == ("swapped" in words)
 
 
-def test_a_town_on_the_date_line_is_one_town() -> None:
+def test_a_town_on_the_date_line_is_one_town():
     # Taveuni, Fiji: the 180th meridian crosses the island.
     requests = [(-16.8, 179.99), (-16.8, -179.99)]
     problem = pm.mobility.problem(requests, requests, alpha=1e5)
@@ -258,7 +254,7 @@ def test_a_town_on_the_date_line_is_one_town() -> None:
     assert distance == pytest.approx(2130, rel=0.01)
 
 
-def test_the_prior_is_high_near_vehicles_or_near_the_places_that_the_caller_gives() -> None:
+def test_the_prior_is_high_near_vehicles_or_near_the_places_that_the_caller_gives():
     cars = np.array([40.75, -73.98]) + np.random.default_rng(2).normal(size=(60, 2)) * [0.01, 0.01]
     somewhere = np.array([[40.7531, -73.9812]])
     city = pm.mobility.problem(somewhere, cars, edge=4000).domain
@@ -278,19 +274,19 @@ def test_the_prior_is_high_near_vehicles_or_near_the_places_that_the_caller_give
 
 @pytest.mark.parametrize("count", [1, 4, 300, 5000])
 @pytest.mark.parametrize("decimals", [1, 9])
-def test_how_far_places_are_apart_is_what_a_tree_says(count: int, decimals: int) -> None:
+def test_how_far_places_are_apart_is_what_a_tree_says(count, decimals):
     places = np.round(np.random.default_rng(count).normal(size=(count, 2)), decimals)
     known = PublicPlaces(places)
     distances, _ = cKDTree(known.places).query(known.ranked[:: max(1, count // 1000)], k=[min(6, count)])
     assert known.apart == np.median(distances)
 
 
-def test_far_from_all_places_the_prior_is_uniform() -> None:
+def test_far_from_all_places_the_prior_is_uniform():
     far = pm.mobility.problem([(40.75, -73.98)], [(43.0, -73.98), (43.01, -73.98)], edge=1000)
     assert set(far.domain.priors(far.regions)[0]) == {1 / 121}
 
 
-def test_utilities_of_pairs_are_those_of_the_table() -> None:
+def test_utilities_of_pairs_are_those_of_the_table():
     chance = np.random.default_rng(6)
     types, places = chance.uniform(-1e4, 1e4, (50, 3)), chance.uniform(-1e4, 1e4, (20, 2))
     columns = chance.integers(0, 20, 50)

@@ -1,7 +1,5 @@
 """Pairs among agents: what a shared ride saves, what is public of a partner, and tables of mutual utilities."""
 
-from __future__ import annotations
-
 from itertools import pairwise, permutations
 
 import numpy as np
@@ -17,16 +15,16 @@ from palmatch.testing import check_domain
 MIDDLE = np.array([40.75, -73.98])
 
 
-def trips(seed: int, agents: int = 8, *, spread: float = 0.02) -> np.ndarray:
+def trips(seed, agents=8, *, spread=0.02):
     chance = np.random.default_rng(seed)
     return np.hstack([MIDDLE + chance.normal(0, spread, (agents, 2)) for _ in range(2)])
 
 
-def apart(one, other) -> float:
+def apart(one, other):
     return abs(one[0] - other[0]) + abs(one[1] - other[1])
 
 
-def saved_plainly(one, other) -> float:
+def saved_plainly(one, other):
     """The share saved, by trying every order of getting in and out in which both share the middle of the way."""
     alone = apart(one[:2], one[2:]) + apart(other[:2], other[2:])
     ways = []
@@ -131,7 +129,7 @@ def test_what_cannot_be_used_is_refused_in_the_users_words(rows, arguments, word
         pm.pairs.rides(rows, **arguments)
 
 
-def mutual(seed: int, agents: int = 6, types: int = 4):
+def mutual(seed, agents=6, types=4):
     chance = np.random.default_rng(seed)
     possible = {name: chance.uniform(0.05, 1.0, (types, agents)) for name in "ab"}
     regions = ["ab"[agent % 2] for agent in range(agents)]

@@ -1,17 +1,13 @@
 """Reviewers and papers: the region of a reviewer, the utility of a paper, and which reviewers no guarantee covers."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from math import comb
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from scipy.spatial.distance import cosine
 from scipy.stats import chisquare
 
@@ -28,29 +24,29 @@ PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 NEVER = 1e-7
 
 
-def drawn(*arguments: Any, **options: Any) -> pm.Problem:
+def drawn(*arguments, **options):
     return pm.papers.problem(*arguments, draw_primary=True, **options)
 
 
-def some_marks(rows: int, areas: int, seed: int) -> NDArray[np.int64]:
+def some_marks(rows, areas, seed):
     chance = np.random.default_rng(seed)
     marks = (chance.random((rows, areas)) < 0.3).astype(np.int64)
     marks[np.arange(rows), chance.integers(areas, size=rows)] = 1
     return marks
 
 
-def vector(marks: NDArray[np.int64], primary: int) -> list[float]:
+def vector(marks, primary):
     return [1.0 if area == primary else 0.5 if mark else 0.1 for area, mark in enumerate(marks)]
 
 
-def primaries(problem: pm.Problem) -> list[int]:
+def primaries(problem):
     found = [problem.regions[place] for place in problem.region_index]
     return [area.number for area in found if isinstance(area, Area)]
 
 
 @settings(PATIENT, max_examples=40)
 @given(areas=st.integers(2, 9), seed=st.integers(0, 10**6))
-def test_a_paper_is_worth_the_cosine_of_the_two_label_vectors(areas: int, seed: int) -> None:
+def test_a_paper_is_worth_the_cosine_of_the_two_label_vectors(areas, seed):
     reviewers, papers = some_marks(5, areas, seed), some_marks(4, areas, seed + 1)
     first_area = papers.argmax(axis=1)
     problem = drawn(reviewers, papers, areas=areas, seed=seed, paper_primary=first_area)
@@ -62,7 +58,7 @@ def test_a_paper_is_worth_the_cosine_of_the_two_label_vectors(areas: int, seed: 
     check_domain(problem.domain, problem.types)
 
 
-def test_the_same_labels_are_worth_one_and_never_more() -> None:
+def test_the_same_labels_are_worth_one_and_never_more():
     marks = some_marks(60, 25, 3)
     problem = pm.papers.problem(
         marks, marks, areas=2, reviewer_primary=marks.argmax(axis=1), paper_primary=marks.argmax(axis=1)
@@ -73,7 +69,7 @@ def test_the_same_labels_are_worth_one_and_never_more() -> None:
 
 
 @pytest.mark.parametrize(("areas", "secondary"), [(25, 0), (25, 2), (25, 3), (25, 4), (5, 4), (2, 1)])
-def test_a_region_holds_every_label_set_once(areas: int, secondary: int) -> None:
+def test_a_region_holds_every_label_set_once(areas, secondary):
     domain = Conference(np.ones((1, areas)), tuple(f"area {n}" for n in range(areas)), secondary)
     region = Area(1, "area 1")
     types = domain.types_of(region)
@@ -88,7 +84,7 @@ def test_a_region_holds_every_label_set_once(areas: int, secondary: int) -> None
 
 
 @pytest.mark.parametrize("secondary", [0, 1, 3])
-def test_reviewers_with_too_many_areas_act_on_some_of_them_and_are_scored_with_all(secondary: int) -> None:
+def test_reviewers_with_too_many_areas_act_on_some_of_them_and_are_scored_with_all(secondary):
     reviewers, papers = some_marks(40, 8, 7), some_marks(6, 8, 8)
     problem = drawn(reviewers, papers, areas=secondary + 1, surplus="drop")
     for n, primary in enumerate(primaries(problem)):
@@ -105,7 +101,7 @@ def test_reviewers_with_too_many_areas_act_on_some_of_them_and_are_scored_with_a
     check_domain(problem.domain, problem.types)
 
 
-def test_reviewers_who_keep_too_many_areas_are_named_as_not_covered() -> None:
+def test_reviewers_who_keep_too_many_areas_are_named_as_not_covered():
     reviewers, papers = some_marks(40, 8, 7), some_marks(6, 8, 8)
     problem = drawn(reviewers, papers, areas=2, surplus="keep")
     assert list(problem.uncovered) == [n for n in range(40) if reviewers[n].sum() > 2]
@@ -116,7 +112,7 @@ def test_reviewers_who_keep_too_many_areas_are_named_as_not_covered() -> None:
     assert covered.uncovered == covered.notes == ()
 
 
-def test_the_primary_area_is_drawn_uniformly_from_ones_own() -> None:
+def test_the_primary_area_is_drawn_uniformly_from_ones_own():
     marks = np.tile([0, 1, 1, 0, 1, 1, 0], (4000, 1))
     problem = drawn(marks, [[1] * 7], seed=11)
     counts = np.bincount(primaries(problem), minlength=7)
@@ -124,7 +120,7 @@ def test_the_primary_area_is_drawn_uniformly_from_ones_own() -> None:
     assert chisquare(counts[[1, 2, 4, 5]]).pvalue > NEVER
 
 
-def test_the_areas_that_are_kept_are_drawn_uniformly() -> None:
+def test_the_areas_that_are_kept_are_drawn_uniformly():
     marks = np.ones((6000, 5), dtype=int)
     problem = drawn(marks, [[1] * 5], areas=3, seed=12, reviewer_primary=np.zeros(6000, dtype=int))
     kept, counts = np.unique(problem.types == 0.5, axis=0, return_counts=True)
@@ -132,7 +128,7 @@ def test_the_areas_that_are_kept_are_drawn_uniformly() -> None:
     assert chisquare(counts).pvalue > NEVER
 
 
-def test_primary_areas_follow_the_seed_and_are_drawn_anew_without_one() -> None:
+def test_primary_areas_follow_the_seed_and_are_drawn_anew_without_one():
     marks = some_marks(60, 9, 1)
     first = drawn(marks, marks[:5], seed=1)
     assert np.array_equal(first.types, drawn(marks, marks[:5], seed=1).types)
@@ -140,9 +136,7 @@ def test_primary_areas_follow_the_seed_and_are_drawn_anew_without_one() -> None:
     assert not np.array_equal(drawn(marks, marks[:5]).types, drawn(marks, marks[:5]).types)
 
 
-def test_without_a_seed_every_mark_has_bits_of_the_system_and_primary_areas_are_uniform(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_a_seed_every_mark_has_bits_of_the_system_and_primary_areas_are_uniform(monkeypatch):
     marks, asked, honest = np.tile([0, 1, 1, 0, 1, 1, 0], (4000, 1)), [], os.urandom
     monkeypatch.setattr(papers.os, "urandom", lambda count: asked.append(count) or honest(count))
     # A generator for all agents would let some of them compute the draws of the others.
@@ -152,7 +146,7 @@ def test_without_a_seed_every_mark_has_bits_of_the_system_and_primary_areas_are_
     assert chisquare(counts[[1, 2, 4, 5]]).pvalue > NEVER
 
 
-def test_reviewers_or_papers_without_primary_areas_are_refused_and_told_how_to_add_them() -> None:
+def test_reviewers_or_papers_without_primary_areas_are_refused_and_told_how_to_add_them():
     one = [[1, 1, 0]]
     for present, missing in (({"paper_primary": [0]}, "reviewers"), ({"reviewer_primary": [0]}, "papers")):
         with pytest.raises(InputError, match=f"^{missing}: found no column 'primary'.*add the column.*draw_primary"):
@@ -161,7 +155,7 @@ def test_reviewers_or_papers_without_primary_areas_are_refused_and_told_how_to_a
 
 @pytest.mark.parametrize(("areas", "most"), [(3, 4), (2, 4), (1, 4)])
 @pytest.mark.parametrize("method", ["once", "palma", "published", "noise", "hungarian-region", "random"])
-def test_a_drawn_primary_area_adds_its_own_cost_to_every_guarantee(method: str, areas: int, most: int) -> None:
+def test_a_drawn_primary_area_adds_its_own_cost_to_every_guarantee(method, areas, most):
     marks = np.array([[1, 1, 1, 0], [1, 0, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]])
     problem = drawn(marks, marks, areas=areas)
     alone, both = pm.match(replace(problem, disclosure=None), method, seed=1), pm.match(problem, method, seed=1)
@@ -174,19 +168,19 @@ def test_a_drawn_primary_area_adds_its_own_cost_to_every_guarantee(method: str, 
     assert "in total" not in alone.guarantee.statement
 
 
-def test_what_a_draw_is_said_to_cost_does_not_tell_how_many_areas_a_reviewer_has() -> None:
+def test_what_a_draw_is_said_to_cost_does_not_tell_how_many_areas_a_reviewer_has():
     few, many = [[1, 1, 0, 0, 0], [0, 1, 1, 0, 0]], [[1, 1, 1, 1, 0], [0, 1, 1, 0, 0]]
     told = [pm.match(drawn(marks, few, areas=2), "random").guarantee for marks in (few, many)]
     assert told[0] == told[1]
 
 
-def test_drawn_areas_cost_nothing_where_nothing_is_guaranteed_and_for_papers_which_are_public() -> None:
+def test_drawn_areas_cost_nothing_where_nothing_is_guaranteed_and_for_papers_which_are_public():
     problem = drawn([[1, 1, 0]], [[1, 0, 0]])
     assert pm.match(problem, "hungarian", seed=1).guarantee.notion == "none"
     assert drawn([[1, 1, 0]], [[1, 0, 1]], reviewer_primary=[0]).disclosure is None
 
 
-def complaint(*arguments: Any, **options: Any) -> str:
+def complaint(*arguments, **options):
     with pytest.raises(InputError) as caught:
         drawn(*arguments, **options)
     message = str(caught.value)
@@ -218,11 +212,11 @@ def complaint(*arguments: Any, **options: Any) -> str:
         ([[1, 1]], [[1, 0]], {"surplus": "Keep"}, "surplus"),
     ],
 )
-def test_what_is_wrong_is_named(reviewers: Any, papers: Any, options: dict[str, Any], words: str) -> None:
+def test_what_is_wrong_is_named(reviewers, papers, options, words):
     assert words in complaint(reviewers, papers, **({"areas": 2} | options))
 
 
-def test_the_utility_of_some_papers_is_that_of_all_in_every_bit_however_they_lie_in_memory() -> None:
+def test_the_utility_of_some_papers_is_that_of_all_in_every_bit_however_they_lie_in_memory():
     # Columns of a file lie side by side.
     marks = [np.asfortranarray(some_marks(rows, 25, rows)) for rows in (30, 40)]
     problem = drawn(*marks, seed=0)

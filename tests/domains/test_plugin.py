@@ -1,7 +1,5 @@
 """A domain of one's own works in every command on files, and a broken one is refused in one sentence."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys
@@ -18,7 +16,7 @@ FILES = ("drivers.csv", "chargers.csv", "--domain")
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     for name in ("drivers.csv", "chargers.csv", "chargers.py"):
         shutil.copy(EXAMPLES / name, tmp_path)
     # A module of the same name in another folder is another module.
@@ -39,12 +37,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
     ids=lambda words: words[0],
 )
-def test_every_command_on_files_takes_it(words: tuple[object, ...], folder: Path) -> None:
+def test_every_command_on_files_takes_it(words, folder):
     told = run(words[0], *FILES, "chargers:Chargers", *words[1:], folder=folder)
     assert (told.returncode, told.stderr) == (0, "")
 
 
-def test_settings_and_capacities_reach_it(folder: Path) -> None:
+def test_settings_and_capacities_reach_it(folder):
     words = ("plan", *FILES, "chargers:Chargers", "--json", "-")
     few = json.loads(run(*words, "--set", "stretch=30", folder=folder).stdout)["regions"]
     many = json.loads(run(*words, folder=folder).stdout)["regions"]
@@ -89,7 +87,7 @@ class Nothing:
         ("chargers:Chargers", "has no setting 'colour': choose from stretch"),
     ],
 )
-def test_a_broken_one_is_refused_in_one_sentence(name: str, sentence: str, folder: Path) -> None:
+def test_a_broken_one_is_refused_in_one_sentence(name, sentence, folder):
     (folder / "broken.py").write_text(BROKEN)
     extra = ("--set", "colour=red") if name == "chargers:Chargers" else ()
     told = run("match", *FILES, name, *extra, "--out", "o.csv", folder=folder)
@@ -99,14 +97,14 @@ def test_a_broken_one_is_refused_in_one_sentence(name: str, sentence: str, folde
     assert "17.25" not in told.stderr
 
 
-def test_settings_need_a_domain_that_has_them(folder: Path) -> None:
+def test_settings_need_a_domain_that_has_them(folder):
     told = run("match", *FILES, "table", "--set", "a=1", "--out", "o.csv", folder=folder)
     assert "--set goes with a domain of your own" in told.stderr
     told = run("match", *FILES, "chargers:Chargers", "--set", "stretch", "--out", "o.csv", folder=folder)
     assert "Expected NAME=VALUE" in told.stderr
 
 
-def test_an_installed_package_brings_domains_and_methods(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_installed_package_brings_domains_and_methods(folder, monkeypatch):
     (folder / "mine.py").write_text(MINE)
     about = folder / "mine-1.dist-info"
     about.mkdir()
@@ -123,7 +121,7 @@ def test_an_installed_package_brings_domains_and_methods(folder: Path, monkeypat
     assert type(METHODS)()["mine"].name == "mine"
 
 
-def test_a_method_of_ones_own_is_named_in_the_command(folder: Path) -> None:
+def test_a_method_of_ones_own_is_named_in_the_command(folder):
     (folder / "mine.py").write_text(MINE)
     told = run("match", *FILES, "chargers:Chargers", "--method", "mine:method", "--out", "o.csv", folder=folder)
     assert (told.returncode, told.stderr) == (0, "")

@@ -1,9 +1,6 @@
 """A prior learnt from reports: it finds where agents are, counts each report once, and reads no place."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -19,7 +16,7 @@ from palmatch.methods.reports import prior_of
 PLACES = [(40.756, -73.987), (40.752, -73.980), (40.7565, -73.9815)]
 
 
-def randomised(truth: np.ndarray, count: int, epsilon: float, seed: int) -> np.ndarray:
+def randomised(truth, count, epsilon, seed):
     """Likelihoods of reports by k-ary randomised response of agents with this distribution."""
     chance, types = np.random.default_rng(seed), len(truth)
     right = np.exp(epsilon) / (np.exp(epsilon) + types - 1)
@@ -28,7 +25,7 @@ def randomised(truth: np.ndarray, count: int, epsilon: float, seed: int) -> np.n
     return np.where(np.arange(types) == told[:, None], right, (1 - right) / (types - 1))
 
 
-def test_reports_teach_the_distribution_that_they_were_drawn_from() -> None:
+def test_reports_teach_the_distribution_that_they_were_drawn_from():
     truth, base = np.array([0.5, 0.3, 0.1, 0.06, 0.04]), np.full(5, 0.2)
     apart = [
         np.abs(learn_prior(base, randomised(truth, count, 2.0, 1), steps=100) - truth).sum() for count in (50, 5000)
@@ -36,7 +33,7 @@ def test_reports_teach_the_distribution_that_they_were_drawn_from() -> None:
     assert apart[1] < 0.1 < apart[0] < np.abs(base - truth).sum()
 
 
-def test_one_step_is_bayes_rule_with_the_base_counted_as_reports() -> None:
+def test_one_step_is_bayes_rule_with_the_base_counted_as_reports():
     base = np.array([0.6, 0.4])
     likelihoods = np.tile([[0.9, 0.3]], (FEWEST_REPORTS, 1))
     posterior = base * [0.9, 0.3] / (base @ [0.9, 0.3])
@@ -45,7 +42,7 @@ def test_one_step_is_bayes_rule_with_the_base_counted_as_reports() -> None:
     assert learn_prior(base, likelihoods[1:]) is base
 
 
-def test_a_problem_has_the_learnt_prior_where_there_are_reports(tmp_path: Path) -> None:
+def test_a_problem_has_the_learnt_prior_where_there_are_reports(tmp_path):
     plain = pm.mobility.problem(PLACES, PLACES, edge=1000, spacing=250)
     (square,) = plain.regions
     types = len(plain.domain.types_of(square))
@@ -59,7 +56,7 @@ def test_a_problem_has_the_learnt_prior_where_there_are_reports(tmp_path: Path) 
     assert after.sum() == pytest.approx(1.0)
 
 
-def test_a_session_writes_its_reports_without_ids_and_places_and_learns_from_each_once(tmp_path: Path) -> None:
+def test_a_session_writes_its_reports_without_ids_and_places_and_learns_from_each_once(tmp_path):
     ids = [f"a{n}" for n in range(3)]
     with pm.Session(store=tmp_path / "b.ledger", spacing=250, epsilon=2.0, budget=pm.Budget(99), seed=1) as session:
         for _ in range(3):
@@ -93,14 +90,14 @@ SOUND = json.dumps({"cells": [0, 1], "chances": [[GRID - 5, 5], [5, GRID - 5]]})
         ({"channel": SOUND.replace("[0, 1]", "[0, 1.5]").replace("[0, 1.5]", "[0, -1]")}, "a channel"),
     ],
 )
-def test_a_file_that_is_no_file_of_reports_is_refused(tmp_path: Path, columns: dict[str, object], words: str) -> None:
+def test_a_file_that_is_no_file_of_reports_is_refused(tmp_path, columns, words):
     row = {"region": "1000 m (0, 0)", "channel": SOUND, "report": 0}
     pl.DataFrame({name: [value] for name, value in (row | columns).items()}).write_csv(tmp_path / "reports.csv")
     with pytest.raises(InputError, match=words):
         read_reports(tmp_path / "reports.csv")
 
 
-def test_reports_about_another_grid_are_refused() -> None:
+def test_reports_about_another_grid_are_refused():
     (square,) = pm.mobility.problem(PLACES, PLACES, edge=1000).regions
     problem = pm.mobility.problem(PLACES, PLACES, edge=1000, reports={str(square): np.ones((30, 5))})
     with pytest.raises(InputError, match="about 5 possible types, and it has 121"):

@@ -1,7 +1,5 @@
 """Scores of which most pairs have none: the same as a whole table of utilities, and public tables stay public."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -21,11 +19,11 @@ from palmatch.regions.tables import sparse_tables
 from palmatch.testing import check_domain
 
 
-def sparse(chance: np.random.Generator, rows: int, papers: int) -> np.ndarray:
+def sparse(chance, rows, papers):
     return np.where(chance.random((rows, papers)) < 0.4, np.round(chance.random((rows, papers)), 2), 0.0)
 
 
-def made_up(seed: int = 1, *, users: int = 12, papers: int = 9, types: int = 5) -> tuple[Scores, Types, dict[str, str]]:
+def made_up(seed=1, *, users=12, papers=9, types=5):
     """Return scores, possible types of two regions, and the region of each user; some users are possible types."""
     chance = np.random.default_rng(seed)
     possible, rows = sparse(chance, 2 * types, papers), sparse(chance, users, papers)
@@ -38,7 +36,7 @@ def made_up(seed: int = 1, *, users: int = 12, papers: int = 9, types: int = 5) 
     return told, Types("types.csv", ("a",) * types + ("b",) * types, first, as_utility(possible, (0, 1))), regions
 
 
-def whole(told: Scores, types: Types, regions: dict[str, str], **rest: Any) -> pm.Problem:
+def whole(told, types, regions, **rest):
     """Return the same problem from a whole table of utilities."""
     return pm.table.problem(
         as_utility(told.rows.toarray(), (0, 1)),
@@ -60,7 +58,7 @@ LIMITS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("limits", LIMITS)
 @pytest.mark.parametrize("method", [name for name in pm.METHODS if "geo" not in name])
-def test_every_method_does_the_same_as_on_the_whole_table(method: str, limits: dict[str, Any]) -> None:
+def test_every_method_does_the_same_as_on_the_whole_table(method, limits):
     parts = made_up()
     one, other = (pm.match(make(*parts, **limits), method, seed=4) for make in (pm.scores.problem, whole))
     assert one.pairs == other.pairs
@@ -71,9 +69,7 @@ def test_every_method_does_the_same_as_on_the_whole_table(method: str, limits: d
 
 @pytest.mark.parametrize("epsilon", [1.0, 3.0])
 @pytest.mark.parametrize("conflicts", [[], [("~User_0", "p0"), ("~User_3", "p5")]])
-def test_bids_on_lists_are_those_on_the_whole_table(
-    conflicts: list[tuple[str, str]], epsilon: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bids_on_lists_are_those_on_the_whole_table(conflicts, epsilon, monkeypatch):
     monkeypatch.setattr(choice, "MAX_LP_ENTRIES", 0)
     told, types, regions = made_up(users=300, papers=230)
     # Most papers are listed by no type of a region, and what is left of them is wanted all the same.
@@ -90,7 +86,7 @@ def test_bids_on_lists_are_those_on_the_whole_table(
     assert one.utility == pytest.approx(other.utility, abs=0)
 
 
-def test_types_that_a_file_lists_are_those_of_a_whole_table() -> None:
+def test_types_that_a_file_lists_are_those_of_a_whole_table():
     _, types, _ = made_up(papers=30)
     table, rest = types.whole, float(as_utility(0.0, (0, 1)))
     listed = replace(types, utilities=ListedRows(csr_array(np.where(table == rest, 0.0, table)), rest))
@@ -101,7 +97,7 @@ def test_types_that_a_file_lists_are_those_of_a_whole_table() -> None:
             assert all(np.array_equal(*pair) for pair in zip(one, other, strict=True))
 
 
-def test_the_domain_keeps_the_rules_and_names_agents_that_are_no_possible_type() -> None:
+def test_the_domain_keeps_the_rules_and_names_agents_that_are_no_possible_type():
     parts = made_up()
     problem = pm.scores.problem(*parts)
     check_domain(problem.domain, problem.types)
@@ -111,13 +107,13 @@ def test_the_domain_keeps_the_rules_and_names_agents_that_are_no_possible_type()
     assert np.array_equal(problem.true_utility_of_units(units), whole(*parts).true_utility_of_units(units))
 
 
-def test_reviewers_by_id_have_their_own_demand() -> None:
+def test_reviewers_by_id_have_their_own_demand():
     told, types, regions = made_up()
     problem = pm.scores.problem(told, types, regions, demand={"~User_3": 4})
     assert problem.demand.tolist() == [1, 1, 1, 4] + [1] * 8
 
 
-def acted_on(told: Scores, types: Types, regions: dict[str, str]) -> tuple[list[bytes], list[int]]:
+def acted_on(told, types, regions):
     """Return the public tables of all regions, and which possible type each agent acts as."""
     workspace = Workspace(pm.scores.problem(told, types, regions))
     problem, tables = workspace.problem, [region.utilities.tobytes() for region in workspace.regions]
@@ -128,7 +124,7 @@ def acted_on(told: Scores, types: Types, regions: dict[str, str]) -> tuple[list[
     return tables, near
 
 
-def test_one_reviewers_scores_change_nothing_but_its_own_action() -> None:
+def test_one_reviewers_scores_change_nothing_but_its_own_action():
     told, types, regions = made_up()
     tables, near = acted_on(told, types, regions)
     for user in (0, 5):
@@ -141,8 +137,8 @@ def test_one_reviewers_scores_change_nothing_but_its_own_action() -> None:
         assert [n for n, pair in enumerate(zip(near, other_near, strict=True)) if pair[0] != pair[1]] in ([], [user])
 
 
-def test_scaling_by_the_largest_private_score_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def scaled(scores: Any, bounds: tuple[float, float]) -> Any:
+def test_scaling_by_the_largest_private_score_would_be_found(monkeypatch):
+    def scaled(scores, bounds):
         return as_utility(scores / np.max(scores, initial=1e-9), bounds) if np.ndim(scores) else as_utility(0.0, bounds)
 
     told, types, regions = made_up()
@@ -153,7 +149,7 @@ def test_scaling_by_the_largest_private_score_would_be_found(monkeypatch: pytest
         test_one_reviewers_scores_change_nothing_but_its_own_action()
 
 
-def test_the_guarantee_names_where_types_come_from() -> None:
+def test_the_guarantee_names_where_types_come_from():
     told, types, regions = made_up()
     for method in ("once", "palma", "hungarian-region"):
         assumed = pm.match(pm.scores.problem(told, types, regions), method, seed=1).guarantee.assumptions
@@ -161,7 +157,7 @@ def test_the_guarantee_names_where_types_come_from() -> None:
     assert not pm.match(pm.scores.problem(told, types, regions), "hungarian").guarantee.assumptions
 
 
-def test_a_region_is_never_guessed() -> None:
+def test_a_region_is_never_guessed():
     told, types, regions = made_up()
     with pytest.raises(InputError, match=r"types\.csv has 2 regions, and it is not said in which"):
         pm.scores.problem(told, types)
@@ -174,7 +170,7 @@ def test_a_region_is_never_guessed() -> None:
         pm.scores.problem(told, types, regions | {"~User_4": "c"})
 
 
-def test_nothing_of_the_size_of_all_pairs_is_made() -> None:
+def test_nothing_of_the_size_of_all_pairs_is_made():
     chance = np.random.default_rng(0)
     users, papers = 40_000, 50_000
     entries = (chance.integers(0, users, 100_000), chance.integers(0, papers, 100_000))

@@ -1,7 +1,5 @@
 """Utilities that come from elsewhere: nothing is guessed about them, and no agent is covered by mistake."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -14,7 +12,7 @@ from palmatch.testing import check_domain
 COULD_BE = {"north": [[0.9, 0.4], [0.5, 0.6], [0.1, 1.0]], "south": [[0.3, 0.3]]}
 
 
-def test_agents_regions_and_types_are_what_was_given() -> None:
+def test_agents_regions_and_types_are_what_was_given():
     utilities = [[0.5, 0.6], [0.3, 0.3], [0.9, 0.4]]
     problem = pm.table.problem(
         utilities, ["north", "south", "north"], COULD_BE, representatives={"north": 2}, resource_ids=["x", "y"]
@@ -30,7 +28,7 @@ def test_agents_regions_and_types_are_what_was_given() -> None:
     check_domain(problem.domain, problem.types)
 
 
-def test_agents_whose_utilities_no_type_of_the_region_has_are_named() -> None:
+def test_agents_whose_utilities_no_type_of_the_region_has_are_named():
     utilities = [[0.5, 0.6], [0.3, 0.30001], [0.3, 0.3], [0.9, 0.4]]
     problem = pm.table.problem(utilities, ["north", "south", "north", "north"], COULD_BE, agent_ids=list("abcd"))
     assert problem.uncovered == (1, 2)
@@ -38,13 +36,13 @@ def test_agents_whose_utilities_no_type_of_the_region_has_are_named() -> None:
     assert pm.match(problem, "published", seed=1).guarantee.uncovered == ("b", "c")
 
 
-def test_changing_the_returned_table_does_not_change_the_problem() -> None:
+def test_changing_the_returned_table_does_not_change_the_problem():
     problem = pm.table.problem([[0.5, 0.6]], ["north"], COULD_BE)
     problem.true_utility()[:] = 1.0
     assert problem.true_utility().tolist() == [[0.5, 0.6]]
 
 
-def complaint(*arguments: Any, **options: Any) -> str:
+def complaint(*arguments, **options):
     with pytest.raises(InputError) as caught:
         pm.table.problem(*arguments, **options)
     message = str(caught.value)
@@ -54,14 +52,14 @@ def complaint(*arguments: Any, **options: Any) -> str:
 
 
 @pytest.mark.parametrize("value", [0.0, -0.5, 1.5, float("nan"), float("inf")])
-def test_utilities_out_of_range_are_named(value: float) -> None:
+def test_utilities_out_of_range_are_named(value):
     message = complaint([[0.5, value]], ["north"], COULD_BE)
     assert "row 0, column 1: expected a utility in (0, 1], found something else" in message
     message = complaint([[0.5, 0.5]], ["x"], {"x": [[0.5, 0.5], [value, 0.5]]})
     assert "In the types of region 'x', row 1, column 0" in message
 
 
-def test_shapes_that_do_not_fit_are_named() -> None:
+def test_shapes_that_do_not_fit_are_named():
     assert "got shape (2,)" in complaint([0.5, 0.6], ["north"], COULD_BE)
     assert "got shape (0,)" in complaint([], [], COULD_BE)
     assert "one region per agent, got 2 for 1 agents" in complaint([[0.5, 0.6]], ["north", "south"], COULD_BE)
@@ -72,16 +70,16 @@ def test_shapes_that_do_not_fit_are_named() -> None:
 
 
 @pytest.mark.parametrize("row", [3, -1])
-def test_a_representative_that_is_no_type_is_named(row: int) -> None:
+def test_a_representative_that_is_no_type_is_named(row):
     message = complaint([[0.5, 0.6]], ["north"], COULD_BE, representatives={"north": row})
     assert f"a representative among its 3 types, got row {row}" in message
 
 
-def test_a_representative_of_a_region_that_does_not_exist_is_named() -> None:
+def test_a_representative_of_a_region_that_does_not_exist_is_named():
     assert "noth" in complaint([[0.5, 0.6]], ["north"], COULD_BE, representatives={"noth": 1})
 
 
-def test_regions_that_are_numbers_work_or_are_refused() -> None:
+def test_regions_that_are_numbers_work_or_are_refused():
     utilities: Any = [[0.5, 0.6]]
     numbered: Any = {1: [[0.5, 0.6]]}
     one: Any = [1]

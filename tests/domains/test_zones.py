@@ -1,9 +1,6 @@
 """Own zones, H3 cells and roads: the right region, the right points in it, the shortest times."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -20,9 +17,7 @@ AGENTS = [(40.7560, -73.9870), (40.7520, -73.9800), (40.7665, -73.9815), (40.764
 CARS = [(40.7650, -73.9700), (40.7450, -73.9900), (40.7560, -73.9950)]
 
 
-def box(
-    name: str, south: float, west: float, north: float, east: float, *holes: list[list[float]]
-) -> dict[str, object]:
+def box(name, south, west, north, east, *holes):
     ring = [[west, south], [east, south], [east, north], [west, north], [west, south]]
     return {
         "type": "Feature",
@@ -31,7 +26,7 @@ def box(
     }
 
 
-def zones_file(path: Path, *features: object) -> Path:
+def zones_file(path, *features):
     path.write_text(json.dumps({"type": "FeatureCollection", "features": list(features)}))
     return path
 
@@ -42,11 +37,11 @@ MIDTOWN, UPTOWN = box("midtown", 40.75, -74.0, 40.762, -73.97, HOLE), box("uptow
 
 
 @pytest.fixture
-def two(tmp_path: Path) -> Path:
+def two(tmp_path):
     return zones_file(tmp_path / "zones.geojson", MIDTOWN, UPTOWN)
 
 
-def test_a_place_is_in_the_first_zone_that_holds_it_and_in_none_in_a_hole(two: Path) -> None:
+def test_a_place_is_in_the_first_zone_that_holds_it_and_in_none_in_a_hole(two):
     zones = read_zones(two)
     places = np.array([(40.756, -73.987), (40.761, -73.98), (40.765, -73.98), (40.754, -73.984), (40.70, -74.0)])
     assert zones.names_of(places) == ["midtown", "midtown", "uptown", None, None]
@@ -55,7 +50,7 @@ def test_a_place_is_in_the_first_zone_that_holds_it_and_in_none_in_a_hole(two: P
     assert around.digest != zones.digest == read_zones(two).digest
 
 
-def test_possible_agents_are_grid_points_of_their_zone_alone_wherever_vehicles_are(two: Path) -> None:
+def test_possible_agents_are_grid_points_of_their_zone_alone_wherever_vehicles_are(two):
     zones = read_zones(two, outside=(40.6, -74.1, 40.9, -73.9))
     for name in ("midtown", "uptown", "outside"):
         points = points_of(zones, name, 200.0)
@@ -74,7 +69,7 @@ def test_possible_agents_are_grid_points_of_their_zone_alone_wherever_vehicles_a
 
 
 @pytest.mark.parametrize("roads", [False, True])
-def test_a_problem_of_zones_keeps_the_rules_of_a_domain_and_is_matched(two: Path, tmp_path: Path, roads: bool) -> None:
+def test_a_problem_of_zones_keeps_the_rules_of_a_domain_and_is_matched(two, tmp_path, roads):
     network = read_roads(road_file(tmp_path / "roads.csv")) if roads else None
     problem = pm.mobility.problem(AGENTS, CARS, zones=read_zones(two), spacing=200, roads=network)
     check_domain(problem.domain, problem.types)
@@ -87,7 +82,7 @@ def test_a_problem_of_zones_keeps_the_rules_of_a_domain_and_is_matched(two: Path
     assert not pm.audit(problem, "hungarian-once", games=12, seed=1).broken
 
 
-def test_an_agent_acts_from_the_nearest_grid_point_of_its_own_zone(two: Path) -> None:
+def test_an_agent_acts_from_the_nearest_grid_point_of_its_own_zone(two):
     problem = pm.mobility.problem(AGENTS, CARS, zones=read_zones(two), spacing=200)
     workspace = Workspace(problem)
     acted = workspace.acting(snapped=True)
@@ -98,7 +93,7 @@ def test_an_agent_acts_from_the_nearest_grid_point_of_its_own_zone(two: Path) ->
         assert sorted(acted.of(agent).tolist()) == pytest.approx(sorted(expected.tolist()))
 
 
-def road_file(path: Path, rows: list[tuple[object, ...]] | None = None) -> Path:
+def road_file(path, rows=None):
     names = ("from", "to", "seconds", "from_lat", "from_lon", "to_lat", "to_lon")
     a, b, c = (40.7560, -73.9950), (40.7560, -73.9870), (40.7665, -73.9815)
     own = [("a", "b", 60, *a, *b), ("b", "c", 100, *b, *c), ("a", "c", 500, *a, *c), ("a", "b", 30, *a, *b)]
@@ -106,7 +101,7 @@ def road_file(path: Path, rows: list[tuple[object, ...]] | None = None) -> Path:
     return path
 
 
-def test_utility_follows_from_the_shortest_way_from_a_resource_along_one_way_roads(tmp_path: Path) -> None:
+def test_utility_follows_from_the_shortest_way_from_a_resource_along_one_way_roads(tmp_path):
     roads = read_roads(road_file(tmp_path / "roads.csv"), seconds=100.0)
     problem = pm.mobility.problem([AGENTS[0], AGENTS[2]], [CARS[2], AGENTS[0]], edge=1000, roads=roads)
     table = problem.true_utility()
@@ -119,7 +114,7 @@ def test_utility_follows_from_the_shortest_way_from_a_resource_along_one_way_roa
     assert back.true_utility()[0, 0] == 1e-9
 
 
-def test_a_session_keeps_its_zones_and_stored_reports_are_used(two: Path, tmp_path: Path) -> None:
+def test_a_session_keeps_its_zones_and_stored_reports_are_used(two, tmp_path):
     ids = [f"a{n}" for n in range(4)]
     zones, store = read_zones(two), tmp_path / "b.ledger"
     with pm.Session(store=store, zones=zones, spacing=200, seed=1) as session:
@@ -132,7 +127,7 @@ def test_a_session_keeps_its_zones_and_stored_reports_are_used(two: Path, tmp_pa
         pm.Session(store=store, zones=read_zones(two, outside=(40.6, -74.1, 40.9, -73.9)), spacing=200)
 
 
-def test_a_request_is_stored_at_a_grid_point_of_its_zone_to_the_last_digit(two: Path, tmp_path: Path) -> None:
+def test_a_request_is_stored_at_a_grid_point_of_its_zone_to_the_last_digit(two, tmp_path):
     """A point on the edge of a zone, rounded by the projection of the day, may be in another zone."""
     zones, ids = read_zones(two), [f"a{n}" for n in range(4)]
     for number, shift in enumerate((0.0, 0.013, 0.11)):
@@ -145,7 +140,7 @@ def test_a_request_is_stored_at_a_grid_point_of_its_zone_to_the_last_digit(two: 
                 assert [north, east] in points_of(zones, name, 200.0).tolist()
 
 
-def test_hexagons_hold_their_own_points() -> None:
+def test_hexagons_hold_their_own_points():
     pytest.importorskip("h3", reason="the extra h3 is not installed")
     problem = pm.mobility.problem(AGENTS, CARS, zones=Hexagons(8), spacing=100)
     check_domain(problem.domain, problem.types)
@@ -165,12 +160,12 @@ def test_hexagons_hold_their_own_points() -> None:
         ([{"properties": {"name": "a"}, "geometry": {"type": "Point", "coordinates": [0, 0]}}], "feature 1"),
     ],
 )
-def test_what_are_no_zones_is_refused(tmp_path: Path, features: list[object], words: str) -> None:
+def test_what_are_no_zones_is_refused(tmp_path, features, words):
     with pytest.raises(InputError, match=words):
         read_zones(zones_file(tmp_path / "zones.geojson", *features))
 
 
-def test_agents_outside_of_all_zones_and_broken_files_are_refused(two: Path, tmp_path: Path) -> None:
+def test_agents_outside_of_all_zones_and_broken_files_are_refused(two, tmp_path):
     with pytest.raises(InputError, match=r"Agents '0' are in no zone: .*\(--outside\)"):
         pm.mobility.problem([(40.70, -74.0)], CARS, zones=read_zones(two))
     (tmp_path / "no.geojson").write_text("{")
@@ -184,7 +179,7 @@ def test_agents_outside_of_all_zones_and_broken_files_are_refused(two: Path, tmp
         pm.match(pm.mobility.problem(AGENTS, CARS, zones=read_zones(two), spacing=9000))
 
 
-def test_a_ring_in_a_ring_is_a_hole() -> None:
+def test_a_ring_in_a_ring_is_a_hole():
     square = np.array([(0.0, 0.0), (0.0, 4.0), (4.0, 4.0), (4.0, 0.0)])
     points = np.array([(2.0, 2.0), (0.5, 0.5), (5.0, 1.0)])
     assert is_inside(points, (square, square / 2 + 1)).tolist() == [False, True, False]

@@ -1,7 +1,5 @@
 """Independent twins of the limit: the linear programs as they stand in the text, solved by HiGHS."""
 
-from __future__ import annotations
-
 from itertools import combinations, product
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The limit is what it says: sharp against another solver, proved in whole numbers, and never exceeded."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from fractions import Fraction

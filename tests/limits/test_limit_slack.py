@@ -1,7 +1,5 @@
 """What separates the limit from methods without a trusted centre: the best reports, and what turns can add."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 
@@ -25,7 +23,6 @@ SEEDS = st.integers(0, 2**32 - 1)
 def slack():
     path = Path(__file__).parents[2] / "benchmarks" / "limit_slack.py"
     spec = importlib.util.spec_from_file_location("limit_slack", path)
-    assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

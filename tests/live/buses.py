@@ -1,7 +1,5 @@
 """The same bus three times: in memory, over a WebSocket hub, over Mosquitto; a test of one is a test of all."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -50,7 +48,7 @@ def credentials(role: str, name: str) -> Credentials | None:
         case "resource":
             return Credentials("resource", KEYS[name], certificates=(certified(name),))
         case _:
-            return Credentials(role, KEYS[role])  # type: ignore[arg-type]
+            return Credentials(role, KEYS[role])
 
 
 class Join(Protocol):
@@ -99,7 +97,7 @@ class MemoryBus(Bus):
         broker = MemoryBroker(0, lambda random: random.uniform(0, 0.1), self.observer)
 
         async def join(role: str = "device", name: str = "") -> Transport:
-            return broker.connect(Access(role, GATEWAYS.get(name, (name,))))  # type: ignore[arg-type]
+            return broker.connect(Access(role, GATEWAYS.get(name, (name,))))
 
         yield join
 

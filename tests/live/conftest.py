@@ -1,19 +1,15 @@
 """Real brokers on the loopback: a Mosquitto for the tests that need one, and a hub."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric import rsa
 
-from live.buses import Bus, HubBus, MemoryBus, MqttBus
+from live.buses import HubBus, MemoryBus, MqttBus
 from palmatch.live import tokens
 from palmatch.live.mosquitto import Mosquitto
 
@@ -24,7 +20,7 @@ MOSQUITTO = shutil.which("mosquitto") or shutil.which("mosquitto", path=_PLACES)
 RUN_AS = "root" if os.geteuid() == 0 else ""
 
 
-def free_port() -> int:
+def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -33,7 +29,7 @@ def free_port() -> int:
 class Broker:
     """A Mosquitto process that can be killed and started again."""
 
-    def __init__(self, configuration: Mosquitto, folder: Path, passwords: dict[str, str] | None = None) -> None:
+    def __init__(self, configuration, folder, passwords=None):
         """Write the configuration and start; with passwords, the one that is in the folder."""
         self.configuration = configuration
         self.passwords = configuration.write(folder) if passwords is None else passwords
@@ -41,7 +37,7 @@ class Broker:
         self.log = (folder / "log").open("wb")
         self.start()
 
-    def start(self) -> None:
+    def start(self):
         assert MOSQUITTO is not None
         self.process = subprocess.Popen([MOSQUITTO, "-c", self.file], stdout=self.log, stderr=self.log)
         for _ in range(200):
@@ -53,24 +49,24 @@ class Broker:
             time.sleep(0.05)
         raise RuntimeError(f"Mosquitto did not start: {Path(self.log.name).read_text()}")
 
-    def kill(self) -> None:
+    def kill(self):
         self.process.kill()
         self.process.wait()
 
-    def close(self) -> None:
+    def close(self):
         self.kill()
         self.log.close()
 
 
 @pytest.fixture
-def start_broker(tmp_path: Path) -> Iterator[Callable[..., Broker]]:
+def start_broker(tmp_path):
     if MOSQUITTO is None:
         pytest.skip("Mosquitto is not installed (apt-get install mosquitto)")
     brokers: list[Broker] = []
 
-    def start(**options: object) -> Broker:
+    def start(**options):
         folder = tmp_path / f"broker{len(brokers)}"
-        brokers.append(Broker(Mosquitto(port=free_port(), run_as=RUN_AS, **options), folder))  # type: ignore[arg-type]
+        brokers.append(Broker(Mosquitto(port=free_port(), run_as=RUN_AS, **options), folder))
         return brokers[-1]
 
     yield start
@@ -79,13 +75,13 @@ def start_broker(tmp_path: Path) -> Iterator[Callable[..., Broker]]:
 
 
 @pytest.fixture
-def bus() -> Bus:
+def bus():
     """In virtual time: what parties do is the same on every bus."""
     return MemoryBus()
 
 
 @pytest.fixture(params=["memory", "hub", "mqtt"])
-def any_bus(request: pytest.FixtureRequest) -> Bus:
+def any_bus(request):
     match request.param:
         case "memory":
             return MemoryBus()
@@ -96,5 +92,5 @@ def any_bus(request: pytest.FixtureRequest) -> Bus:
 
 
 @pytest.fixture(scope="session")
-def issuer() -> rsa.RSAPrivateKey:
+def issuer():
     return tokens.new_key()

@@ -1,7 +1,5 @@
 """One valid message of each kind, with every optional field filled, and the topic that it belongs to."""
 
-from __future__ import annotations
-
 from palmatch.device import messages as m
 from palmatch.device.messages import pack
 from palmatch.live.listing import ListTree

@@ -4,8 +4,6 @@ A decoder may raise what the protocol raises (ProtocolError, a device's Refused,
 What is read is read to the end: packets become records, and tables are checked as a device checks them.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import sys

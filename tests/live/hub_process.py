@@ -1,7 +1,5 @@
 """A hub in a process of its own, so that it can be killed: `python tests/live/hub_process.py PORT TRUST`."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from pathlib import Path

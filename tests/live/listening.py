@@ -1,7 +1,5 @@
 """What tests of whole games share: a clock, and everything that a board says on the bus."""
 
-from __future__ import annotations
-
 import asyncio
 
 from live.buses import KEYS
@@ -45,7 +43,7 @@ class Listener:
     @property
     def told(self) -> set[bytes]:
         """The tags in all transcripts."""
-        return {tag for found in self.transcripts.values() for tag in split(found.message.tags, 8)}  # type: ignore[attr-defined]
+        return {tag for found in self.transcripts.values() for tag in split(found.message.tags, 8)}
 
     @property
     def pairs(self) -> dict[bytes, str]:

@@ -70,9 +70,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         else:
             party.free = self.time() + seconds
 
-    def call_soon(  # type: ignore[override]
-        self, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> Handle:
+    def call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Handle:
         """Call it next; for a party that computes, when it has finished, in the order of the calls."""
         party = _PARTY.get() if context is None else context.get(_PARTY)
         if party is None or party.free <= self._jumping.now:

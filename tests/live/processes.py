@@ -1,7 +1,5 @@
 """The command in processes of its own, as terminals of a user."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -93,7 +91,6 @@ class Service:
         """Wait for its end."""
         status = self.process.wait(120)
         self._reader.join(60)
-        assert self.process.stdout is not None
         self.process.stdout.close()
         self.log.close()
         return status

@@ -1,7 +1,5 @@
 """An honest game of the real commands, while other clients hold connections and do not let go."""
 
-from __future__ import annotations
-
 import resource
 import socket
 import threading

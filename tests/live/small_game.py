@@ -1,7 +1,5 @@
 """A small game for tests of devices on a bus: two resources, one region, and boards with rules of a few lines."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping, Sequence
 from hashlib import sha256

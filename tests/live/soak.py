@@ -5,8 +5,6 @@ for, without what they have not yet written, and begin again with their files al
 device with its ledger and identity. After each game what the parties believe, were charged and have sent is compared.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

@@ -1,7 +1,5 @@
 """A small method for tests of the board: one table for each region, and the best matching of the reports' values."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -63,7 +61,6 @@ class TableRules:
         rows = []
         for tag in tags:
             table = self._table(self.crowd, *region_of[tag])
-            assert table.channel is not None
             values = np.array(unpack("d", table.channel.values)).reshape(REPORTS, -1)
             rows.append(values[self.reports[tag][1]])
         if rows:

@@ -1,7 +1,5 @@
 """What any client, or one party that lies, can cost the others before it has shown a right to anything."""
 
-from __future__ import annotations
-
 import asyncio
 import stat
 import tracemalloc
@@ -10,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric import rsa
 
-from live.buses import FLEET, FLEET_KEYS, KEYS, TRUST, Bus, Join, MemoryBus
+from live.buses import FLEET, FLEET_KEYS, KEYS, TRUST, MemoryBus
 from live.examples import MESSAGES
 from live.listening import clock
 from live.siege import play_besieged
@@ -30,17 +27,15 @@ from palmatch.live.topics import Topic
 from palmatch.live.transport.exchange import DEVICE, Exchange
 
 
-def test_a_join_without_a_token_costs_the_board_no_look_for_its_region(
-    memory_folder: Path, issuer: rsa.RSAPrivateKey
-) -> None:
+def test_a_join_without_a_token_costs_the_board_no_look_for_its_region(memory_folder, issuer):
     looked: list[str] = []
 
     class Counting(ReportRules):
-        def has_region(self, region: str) -> bool:
+        def has_region(self, region):
             looked.append(region)
             return super().has_region(region)
 
-    async def main(join: Join) -> None:
+    async def main(join):
         journal = Journal(memory_folder / "board.db")
         metrics = PrometheusMetrics()
         board = Board(await join("board"), KEYS["board"], journal, metrics=metrics, clock=clock, threads=False)
@@ -62,8 +57,8 @@ def test_a_join_without_a_token_costs_the_board_no_look_for_its_region(
     MemoryBus().run(main)
 
 
-def test_hand_overs_in_games_that_no_party_opened_are_not_kept(bus: Bus) -> None:
-    async def main(join: Join) -> None:
+def test_hand_overs_in_games_that_no_party_opened_are_not_kept(bus):
+    async def main(join):
         gateway = Gateway(await join("resource", "fleet"), TRUST, FLEET_KEYS, lambda _: None)
         await gateway.start()
         board, hostile, thief = await join("board"), await join(), Signer.fresh()
@@ -80,8 +75,8 @@ def test_hand_overs_in_games_that_no_party_opened_are_not_kept(bus: Bus) -> None
     bus.run(main)
 
 
-def test_a_resource_opens_no_hand_over_of_an_agent_that_it_does_not_serve(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main(join: Join) -> None:
+def test_a_resource_opens_no_hand_over_of_an_agent_that_it_does_not_serve(monkeypatch):
+    async def main(join):
         gateway = Gateway(await join("resource", "fleet"), TRUST, FLEET_KEYS, lambda _: None)
         await gateway.serve(GAME)
         gateway._holders[GAME] = {FLEET[0]: tag_of(GAME, Signer.fresh().public)}
@@ -99,8 +94,8 @@ def test_a_resource_opens_no_hand_over_of_an_agent_that_it_does_not_serve(monkey
     assert opened == []
 
 
-def test_a_hand_over_that_comes_again_and_again_is_opened_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main(join: Join) -> None:
+def test_a_hand_over_that_comes_again_and_again_is_opened_once(monkeypatch):
+    async def main(join):
         arrivals: list[Any] = []
         gateway = Gateway(await join("resource", "fleet"), TRUST, FLEET_KEYS, arrivals.append)
         await gateway.serve(GAME)
@@ -121,14 +116,14 @@ def test_a_hand_over_that_comes_again_and_again_is_opened_once(monkeypatch: pyte
     opened: list[Any] = []
     inner = open_handover
 
-    def counted(*given: Any) -> Any:
+    def counted(*given):
         opened.append(given)
         return inner(*given)
 
     MemoryBus().run(main)
 
 
-def test_long_patterns_are_refused_and_nothing_of_them_is_remembered() -> None:
+def test_long_patterns_are_refused_and_nothing_of_them_is_remembered():
     port = Exchange().attach(DEVICE, lambda *_: None)
     tracemalloc.start()
     try:
@@ -143,13 +138,13 @@ def test_long_patterns_are_refused_and_nothing_of_them_is_remembered() -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
-def test_a_game_finishes_beside_idle_slow_and_half_open_connections_in_bounded_memory(tmp_path: Path) -> None:
+def test_a_game_finishes_beside_idle_slow_and_half_open_connections_in_bounded_memory(tmp_path):
     """`tests/nightly` has 3,000 of each. Here there are more than files allow, and slow ones that asked for 40 MB."""
     before, peak = play_besieged(tmp_path, {"idle": 250, "slow": 60, "half": 60}, files=300, seconds=5)
     assert peak - before < 100
 
 
-def test_the_journals_of_board_and_issuer_are_for_their_owner_alone(tmp_path: Path) -> None:
+def test_the_journals_of_board_and_issuer_are_for_their_owner_alone(tmp_path):
     readable = tmp_path / "old.db"
     readable.touch(mode=0o644)
     books: list[Any] = [Journal(tmp_path / "board.db"), Issuer(tmp_path / "issuer.db", KEYS["issuer"])]
@@ -162,13 +157,13 @@ def test_the_journals_of_board_and_issuer_are_for_their_owner_alone(tmp_path: Pa
         one.close()
 
 
-def test_a_member_makes_the_issuer_sign_once_a_game(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_member_makes_the_issuer_sign_once_a_game(tmp_path, monkeypatch):
     member, issuer = Signer.fresh(), Issuer(tmp_path / "issuer.db", KEYS["issuer"])
     issuer.register([member.public])
     signed: list[bytes] = []
     sign: Callable[..., bytes] = tokens.blind_sign
 
-    def counted(key: rsa.RSAPrivateKey, blinded: bytes) -> bytes:
+    def counted(key, blinded):
         signed.append(blinded)
         return sign(key, blinded)
 

@@ -1,18 +1,14 @@
 """A simulated live game is the batch: the same matching and the same charges, by every protocol on every transport."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric import rsa
 
 import palmatch as pm
-from live.buses import FLEET, FLEET_KEYS, KEYS, TRUST, Bus, Join, MemoryBus
+from live.buses import FLEET, FLEET_KEYS, KEYS, TRUST, MemoryBus
 from live.examples import GRID, PARTITION
 from live.listening import clock
 from palmatch.device import messages as m
@@ -27,7 +23,7 @@ from palmatch.live.journal import Journal
 from palmatch.live.listing import PublicSetup
 from palmatch.live.resource import Arrival, Gateway
 from palmatch.live.rules import method_of, opening_of
-from palmatch.live.session import DeviceSession, GameResult
+from palmatch.live.session import DeviceSession
 from palmatch.live.simulation import Simulation, draw_of, signer_of
 from palmatch.live.tokens import identity
 from palmatch.live.topics import Topic
@@ -45,7 +41,7 @@ class Town:
     resources: int
     most: float
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         batch = pm.data.city.batch(8.0, seed=3)
         self.positions = np.asarray(batch.requests)[: self.agents]
         places = np.asarray(batch.vehicles)[: self.resources].copy()
@@ -55,7 +51,7 @@ class Town:
         self.epsilon = np.array([0.5 if number % 4 == 3 else self.most for number in range(self.agents)])
         self.vehicles = Points("", FLEET[: self.resources], places[:, 0], places[:, 1], None, None, ())
 
-    def batch(self, protocol: Any) -> pm.Matching:
+    def batch(self, protocol):
         requests = Points("", tuple(self.ids), *self.positions.T, None, None, ())
         problem = pm.mobility.problem(
             requests,
@@ -68,10 +64,8 @@ class Town:
         return pm.match(problem, method_of(protocol).name, settings=Settings(accountant="pure"), seed=SEED)
 
 
-async def device(
-    join: Join, folder: Path, issuer: rsa.RSAPrivateKey, town: Town, number: int, protocol: Any
-) -> tuple[GameResult, int, Any]:
-    async def obtain(blinded: bytes) -> bytes:
+async def device(join, folder, issuer, town, number, protocol):
+    async def obtain(blinded):
         return tokens.blind_sign(issuer, blinded)
 
     name, own = town.ids[number], folder / town.ids[number]
@@ -88,14 +82,12 @@ async def device(
         return await player.play(), ledger.spent(), machine
 
 
-def played(
-    bus: Bus, folder: Path, issuer: rsa.RSAPrivateKey, town: Town, protocol: Any
-) -> tuple[m.Result, list[tuple[GameResult, int, Any]], list[Arrival]]:
+def played(bus, folder, issuer, town, protocol):
     """Play a simulated game; return its result, what came of it for each device, and who arrived where."""
     arrivals: list[Arrival] = []
     found: list[Any] = []
 
-    async def main(join: Join) -> None:
+    async def main(join):
         gateway = Gateway(await join("resource", "fleet"), TRUST, FLEET_KEYS, arrivals.append)
         await gateway.start()
         topic = Topic(GAME, "issuer")
@@ -128,20 +120,18 @@ def played(
 
 
 @pytest.mark.parametrize("protocol", ["report", "bids", "rounds"])
-def test_a_simulated_game_has_the_matching_and_the_charges_of_the_batch(
-    any_bus: Bus, memory_folder: Path, issuer: rsa.RSAPrivateKey, protocol: Any
-) -> None:
+def test_a_simulated_game_has_the_matching_and_the_charges_of_the_batch(any_bus, memory_folder, issuer, protocol):
     plays_the_batch(any_bus, memory_folder, issuer, protocol, Town(8, 6, 1.0))
 
 
 @pytest.mark.parametrize(("protocol", "most"), [("report", 1.0), ("bids", 1.0), ("bids", 4.0)])
 def test_a_larger_game_does_so_too_also_with_opening_prices_that_follow_synthetic_reports(
-    bus: Bus, memory_folder: Path, issuer: rsa.RSAPrivateKey, protocol: Any, most: float
-) -> None:
+    bus, memory_folder, issuer, protocol, most
+):
     plays_the_batch(bus, memory_folder, issuer, protocol, Town(14, 11, most))
 
 
-def plays_the_batch(bus: Bus, folder: Path, issuer: rsa.RSAPrivateKey, protocol: Any, town: Town) -> None:
+def plays_the_batch(bus, folder, issuer, protocol, town):
     expected = town.batch(protocol)
     result, devices, arrivals = played(bus, folder, issuer, town, protocol)
     got = {(number, game.resource) for number, (game, _, _) in enumerate(devices) if game.resource is not None}

@@ -1,18 +1,13 @@
-from __future__ import annotations
-
 import asyncio
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import permutations
-from pathlib import Path
 from random import Random
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric import rsa
 
-from live.buses import Bus, Join
 from live.examples import MESSAGES, PARTITION
 from live.listening import BOARD, GAME, Listener, clock
 from live.memory import MemoryBroker, run_virtual
@@ -28,12 +23,12 @@ from palmatch.live.keys import Signer, tag_of, verify
 from palmatch.live.ops import PrometheusMetrics
 from palmatch.live.rules import Opening
 from palmatch.live.topics import Topic, table_name
-from palmatch.live.transport import Access, Transport
+from palmatch.live.transport import Access
 from palmatch.studies.live_devices import Faults, Faulty
 
 
 @pytest.fixture(scope="module")
-def members(issuer: rsa.RSAPrivateKey) -> list[tuple[Signer, bytes]]:
+def members(issuer):
     """Six one-time keys with their tokens."""
     found, der = [], tokens.public_der(issuer)
     for _ in range(6):
@@ -44,7 +39,7 @@ def members(issuer: rsa.RSAPrivateKey) -> list[tuple[Signer, bytes]]:
     return found
 
 
-def opening(issuer: rsa.RSAPrivateKey, **more: float) -> Opening:
+def opening(issuer, **more):
     return Opening(
         protocol="report",
         method="test",
@@ -53,17 +48,17 @@ def opening(issuer: rsa.RSAPrivateKey, **more: float) -> Opening:
         resources=m.ResourceList(names=NAMES, at=pack("d", range(2 * len(NAMES)))),
         issuer=tokens.public_der(issuer),
         rules=TableRules(),
-        **({"joining": 1.0, "preparing": 0.5, "slot": 1.0} | more),  # type: ignore[arg-type]
+        **({"joining": 1.0, "preparing": 0.5, "slot": 1.0} | more),
     )
 
 
-def join_message(signer: Signer, token: bytes, region: str = "a", epsilon_class: int = 1) -> tuple[Topic, bytes]:
+def join_message(signer, token, region="a", epsilon_class=1):
     topic = Topic(GAME, "join")
     content = m.Join(token=token, key=signer.public, region=region, epsilon_class=epsilon_class)
     return topic, signer.packet(topic, content)
 
 
-async def device(transport: Transport, number: int, signer: Signer, token: bytes, every: float = 0.2) -> None:
+async def device(transport, number, signer, token, every=0.2):
     """Join and report, again and again, as a device on a lossy network would."""
     region, table = "ab"[number % 2], None
     where, packet = join_message(signer, token, region)
@@ -80,7 +75,7 @@ async def device(transport: Transport, number: int, signer: Signer, token: bytes
         await asyncio.sleep(every)
 
 
-def best(members: list[tuple[Signer, bytes]]) -> dict[bytes, str]:
+def best(members):
     """Return the best matching of what `device` reports, by trying all."""
     values = {
         region: np.random.default_rng(number).uniform(0.1, 1, (REPORTS, len(NAMES)))
@@ -96,21 +91,19 @@ def best(members: list[tuple[Signer, bytes]]) -> dict[bytes, str]:
 class Inbox:
     """What the board says of whom it has heard, and when."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.messages: list[m.Heard] = []
         self.times: list[float] = []
 
-    def __call__(self, topic: str, packet: bytes) -> None:
+    def __call__(self, topic, packet):
         message = decode(topic, packet).message
         assert isinstance(message, m.Heard)
         self.messages.append(message)
         self.times.append(asyncio.get_running_loop().time())
 
 
-def test_a_game_goes_from_its_opening_to_a_result_that_can_be_checked(
-    bus: Bus, tmp_path: Path, issuer: rsa.RSAPrivateKey, members: list[tuple[Signer, bytes]]
-) -> None:
-    async def main(join: Join) -> None:
+def test_a_game_goes_from_its_opening_to_a_result_that_can_be_checked(bus, tmp_path, issuer, members):
+    async def main(join):
         board_end, listener = await join("board"), Listener()
         await listener.listen(await join())
         devices = [asyncio.create_task(device(await join(), number, *member)) for number, member in enumerate(members)]
@@ -141,10 +134,8 @@ def test_a_game_goes_from_its_opening_to_a_result_that_can_be_checked(
 
 
 @pytest.mark.parametrize("silent", [0, 1])
-def test_reports_end_with_the_last_agent_of_the_roster_or_with_their_slot(
-    silent: int, tmp_path: Path, issuer: rsa.RSAPrivateKey, members: list[tuple[Signer, bytes]]
-) -> None:
-    async def main() -> float:
+def test_reports_end_with_the_last_agent_of_the_roster_or_with_their_slot(silent, tmp_path, issuer, members):
+    async def main():
         broker = MemoryBroker(0)
         heard, other = Inbox(), Inbox()
         await broker.connect().subscribe(Topic(GAME, "heard", "a"), heard)
@@ -178,10 +169,8 @@ def test_reports_end_with_the_last_agent_of_the_roster_or_with_their_slot(
     assert seconds >= 51.5 if silent else seconds < 3
 
 
-def test_a_game_goes_on_by_its_own_protocol_and_a_board_that_is_started_with_another_one_says_so(
-    tmp_path: Path, issuer: rsa.RSAPrivateKey
-) -> None:
-    async def main() -> None:
+def test_a_game_goes_on_by_its_own_protocol_and_a_board_that_is_started_with_another_one_says_so(tmp_path, issuer):
+    async def main():
         broker, journal = MemoryBroker(0), Journal(tmp_path / "board.db")
         first = Board(broker.connect(Access("board")), BOARD, journal, clock=clock, threads=False)
         with pytest.raises(TimeoutError):
@@ -195,36 +184,34 @@ def test_a_game_goes_on_by_its_own_protocol_and_a_board_that_is_started_with_ano
     run_virtual(main())
 
 
-def test_what_a_board_says_and_whom_it_has_heard_is_written_before_it_is_said(
-    tmp_path: Path, issuer: rsa.RSAPrivateKey, members: list[tuple[Signer, bytes]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_board_says_and_whom_it_has_heard_is_written_before_it_is_said(tmp_path, issuer, members, monkeypatch):
     """A board that was killed would say something else the second time, or miss whom it told that it had heard."""
     unwritten: set[bytes] = set()
     heard: set[tuple[int, bytes]] = set()
     said: list[str] = []
 
     class Watched(Journal):
-        def say(self, topic: Topic, packet: bytes) -> None:
+        def say(self, topic, packet):
             unwritten.add(packet)
             super().say(topic, packet)
 
-        def hear(self, slot: int, topic: Topic, packet: bytes) -> None:
+        def hear(self, slot, topic, packet):
             message = decode(str(topic), packet).message
             assert isinstance(message, m.Join | m.Report)
             heard.add((slot, tag_of(GAME, message.key) if isinstance(message, m.Join) else message.tag))
             super().hear(slot, topic, packet)
 
-        def commit(self) -> None:
+        def commit(self):
             super().commit()
             unwritten.clear()
             heard.clear()
 
-    async def main() -> None:
+    async def main():
         broker = MemoryBroker(0)
         end = broker.connect(Access("board"))
         publish = end.publish
 
-        async def watched(topic: str | Topic, packet: bytes) -> None:
+        async def watched(topic, packet):
             message = decode(str(topic), packet).message
             kind = decode(str(topic), packet).topic.kind
             assert packet not in unwritten, kind
@@ -250,12 +237,10 @@ def test_what_a_board_says_and_whom_it_has_heard_is_written_before_it_is_said(
     assert {"open", "roster", "tables", "table", "heard", "result", "transcript"} <= set(said)
 
 
-def test_a_join_that_another_key_has_signed_takes_nobodys_place(
-    tmp_path: Path, issuer: rsa.RSAPrivateKey, members: list[tuple[Signer, bytes]]
-) -> None:
+def test_a_join_that_another_key_has_signed_takes_nobodys_place(tmp_path, issuer, members):
     """The thief comes first: it has read token and key in the traffic, and would put the victim elsewhere."""
 
-    async def main() -> None:
+    async def main():
         broker, listener = MemoryBroker(0), Listener()
         await listener.listen(broker.connect())
         journal = Journal(tmp_path / "board.db")
@@ -283,14 +268,14 @@ class Killed(BaseException):
 class Killer:
     """Ends a board at one of its actions (writes, commits, publications), before or after it has acted."""
 
-    def __init__(self, countdown: int, after: bool) -> None:
+    def __init__(self, countdown, after):
         self.countdown, self.after = countdown, after
         self.task: asyncio.Task[m.Result] | None = None
 
-    def watch(self, owner: object, name: str) -> None:
+    def watch(self, owner, name):
         act = getattr(owner, name)
 
-        def wrapped(*arguments: object) -> object:
+        def wrapped(*arguments):
             self.countdown -= 1
             if self.countdown == 0 and not self.after:
                 self.kill()
@@ -299,7 +284,7 @@ class Killer:
                 self.kill()
             return result
 
-        async def wrapped_async(*arguments: object) -> None:
+        async def wrapped_async(*arguments):
             self.countdown -= 1
             if self.countdown == 0 and not self.after:
                 self.kill()
@@ -309,20 +294,17 @@ class Killer:
 
         setattr(owner, name, wrapped_async if asyncio.iscoroutinefunction(act) else wrapped)
 
-    def kill(self) -> None:
+    def kill(self):
         # The action may be in a handler, of which the board's task knows nothing.
-        assert self.task is not None
         self.task.cancel()
         raise Killed
 
 
-def play_with_kills(
-    path: Path, kills: list[tuple[int, bool]], issuer: rsa.RSAPrivateKey, members: list[tuple[Signer, bytes]]
-) -> tuple[Listener, int]:
+def play_with_kills(path, kills, issuer, members):
     """Play a game whose board is killed at these actions, one run after the other; return how often it was."""
     listener, killed = Listener(), 0
 
-    async def main() -> None:
+    async def main():
         nonlocal killed
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)
         broker = MemoryBroker(0, lambda random: random.uniform(0, 0.05))
@@ -352,9 +334,7 @@ def play_with_kills(
     return listener, killed
 
 
-def test_a_board_that_is_killed_at_any_instant_resumes_with_the_same_result(
-    memory_folder: Path, issuer: rsa.RSAPrivateKey, members: list[tuple[Signer, bytes]]
-) -> None:
+def test_a_board_that_is_killed_at_any_instant_resumes_with_the_same_result(memory_folder, issuer, members):
     expected, number, killed = best(members), 0, 1
     while killed:
         number += 1
@@ -364,9 +344,7 @@ def test_a_board_that_is_killed_at_any_instant_resumes_with_the_same_result(
     assert number > 50
 
 
-def test_a_board_that_is_killed_again_and_again_comes_to_the_same_result(
-    memory_folder: Path, issuer: rsa.RSAPrivateKey, members: list[tuple[Signer, bytes]]
-) -> None:
+def test_a_board_that_is_killed_again_and_again_comes_to_the_same_result(memory_folder, issuer, members):
     random = Random(5)
     for number in range(10):
         kills = [(random.randint(1, 40), random.random() < 0.5) for _ in range(6)]
@@ -376,10 +354,8 @@ def test_a_board_that_is_killed_again_and_again_comes_to_the_same_result(
         assert listener.pairs == best(members)
 
 
-def test_reports_that_are_lost_late_or_doubled_come_to_the_same_result(
-    memory_folder: Path, issuer: rsa.RSAPrivateKey, members: list[tuple[Signer, bytes]]
-) -> None:
-    async def main(seed: int) -> Listener:
+def test_reports_that_are_lost_late_or_doubled_come_to_the_same_result(memory_folder, issuer, members):
+    async def main(seed):
         broker, listener = MemoryBroker(seed, lambda random: random.uniform(0, 0.05)), Listener()
         await listener.listen(broker.connect())
         faults = Faults(0.2, 0.2, 0.2, delay=0.5)
@@ -402,7 +378,7 @@ def test_reports_that_are_lost_late_or_doubled_come_to_the_same_result(
         assert not listener.conflicts
 
 
-def hostile(members: list[tuple[Signer, bytes]], table: bytes) -> list[tuple[Topic, bytes]]:
+def hostile(members, table):
     """What a party without a token could send, and what one with a token may not."""
     thief, (victim, token) = Signer.fresh(), members[0]
     stolen = m.Join(token=token, key=victim.public, region="a", epsilon_class=0)
@@ -422,10 +398,8 @@ def hostile(members: list[tuple[Signer, bytes]], table: bytes) -> list[tuple[Top
     ]  # fmt: skip
 
 
-def test_a_hostile_client_changes_nothing_for_the_others(
-    bus: Bus, tmp_path: Path, issuer: rsa.RSAPrivateKey, members: list[tuple[Signer, bytes]]
-) -> None:
-    async def attack(transport: Transport) -> None:
+def test_a_hostile_client_changes_nothing_for_the_others(bus, tmp_path, issuer, members):
+    async def attack(transport):
         table = await transport.value(Topic(GAME, "table", "a~1"), 0.3)
         while True:
             found = bytes(32) if table is None else decode(Topic(GAME, "table", "a~1"), table).hash
@@ -435,7 +409,7 @@ def test_a_hostile_client_changes_nothing_for_the_others(
             await asyncio.sleep(0.1)
             table = table or await transport.value(Topic(GAME, "table", "a~1"), 0.1)
 
-    async def main(join: Join) -> None:
+    async def main(join):
         board_end, listener = await join("board"), Listener()
         await listener.listen(await join())
         tasks = [asyncio.create_task(attack(await join()))]
@@ -453,7 +427,7 @@ def test_a_hostile_client_changes_nothing_for_the_others(
     bus.run(main)
 
 
-def test_two_boards_cannot_use_one_journal(tmp_path: Path) -> None:
+def test_two_boards_cannot_use_one_journal(tmp_path):
     first = Journal(tmp_path / "board.db")
     first.begin("g", bytes(32))
     first.commit()
@@ -466,8 +440,8 @@ def test_two_boards_cannot_use_one_journal(tmp_path: Path) -> None:
     second.close()
 
 
-def test_a_board_whose_journal_does_not_know_what_was_opened_refuses(tmp_path: Path) -> None:
-    async def main() -> None:
+def test_a_board_whose_journal_does_not_know_what_was_opened_refuses(tmp_path):
+    async def main():
         broker, journal = MemoryBroker(0), Journal(tmp_path / "board.db")
         board = Board(broker.connect(Access("board")), BOARD, journal, clock=clock, threads=False)
         other = Journal(tmp_path / "other.db")

@@ -1,14 +1,9 @@
 """Live games as the pages have them: their own command lines, with other ports and shorter times (tests/pages.py)."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
 import urllib.request
-from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
-from subprocess import Popen
 
 import pytest
 
@@ -25,40 +20,40 @@ PORTS = ("8765", "8766", "8770", "1883")
 class Script:
     """What the pages have to be typed; every line of it has to be used."""
 
-    def __init__(self, folder: Path, *, broker: bool) -> None:
+    def __init__(self, folder, *, broker):
         found = dict.fromkeys(line for _, line in COMMANDS if IN_PROCESSES.match(line) and "explore" not in line)
         self.left = [line for line in found if ("broker" in line) is broker]
         self.folder, self.ports = folder, {port: str(free_port()) for port in PORTS}
         shutil.copytree(ROOT / "examples", folder, dirs_exist_ok=True)
 
-    def words(self, beginning: str, *more: str) -> list[str]:
+    def words(self, beginning, *more):
         """Return the words of the one line that begins so: pages that show the same show it alike."""
         [line] = [line for line in self.left if line.startswith(f"palmatch {beginning}")]
         self.left.remove(line)
         return [*shlex.split(replaced(line, TIMES | self.ports))[1:], *more]
 
-    def run(self, beginning: str) -> str:
+    def run(self, beginning):
         told = run(*self.words(beginning), folder=self.folder)
         assert (told.returncode, told.stderr) == (0, "")
         return told.stdout
 
-    def start(self, parties: ExitStack, beginning: str, *more: str) -> Popen[str]:
+    def start(self, parties, beginning, *more):
         return parties.enter_context(started(*self.words(beginning, *more), folder=self.folder))
 
 
 @pytest.fixture
-def parties() -> Iterator[ExitStack]:
+def parties():
     with ExitStack() as stack:
         yield stack
 
 
-def is_matched(device: Popen[str]) -> None:
+def is_matched(device):
     out, wrong = device.communicate(timeout=100)
     assert "answered Accepted" in out, wrong
     assert "Revealed: that it takes part, and its region" in out
 
 
-def test_the_game_of_the_first_page_on_live_is_played_as_it_is_written(tmp_path: Path, parties: ExitStack) -> None:
+def test_the_game_of_the_first_page_on_live_is_played_as_it_is_written(tmp_path, parties):
     script = Script(tmp_path, broker=False)
     shown = {line.split()[2] for page, line in COMMANDS if page == ROOT / "docs" / "live.md"}
     assert shown >= {"operator", "board", "resource", "device"}
@@ -82,7 +77,7 @@ def test_the_game_of_the_first_page_on_live_is_played_as_it_is_written(tmp_path:
 
 
 @pytest.mark.skipif(MOSQUITTO is None, reason="Mosquitto is not installed (apt-get install mosquitto)")
-def test_the_game_with_mosquitto_is_played_as_it_is_written(tmp_path: Path, parties: ExitStack) -> None:
+def test_the_game_with_mosquitto_is_played_as_it_is_written(tmp_path, parties):
     script = Script(tmp_path, broker=True)
     made = run("live", "operator", "keys", "--resources", "vehicles.csv", "--member", "alice", folder=tmp_path)
     assert made.returncode == 0, made.stderr
@@ -98,13 +93,13 @@ def test_the_game_with_mosquitto_is_played_as_it_is_written(tmp_path: Path, part
 
 
 @pytest.mark.parametrize("line", LIVE)
-def test_a_live_command_on_a_page_runs(line: str, tmp_path: Path) -> None:
+def test_a_live_command_on_a_page_runs(line, tmp_path):
     told = run(*shlex.split(line), folder=tmp_path)
     assert (told.returncode, told.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("line", [line for _, line in COMMANDS if line.startswith("palmatch explore")])
-def test_the_explorer_of_a_page_answers(line: str, tmp_path: Path, parties: ExitStack) -> None:
+def test_the_explorer_of_a_page_answers(line, tmp_path, parties):
     shutil.copytree(ROOT / "examples", tmp_path, dirs_exist_ok=True)
     # Of two ports the last counts: it is a default on one page. BROWSER is what Python opens addresses with.
     words = [*shlex.split(line)[1:], "--port", free_port()]

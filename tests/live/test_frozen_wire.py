@@ -3,8 +3,6 @@
 `PYTHONPATH=tests python tests/live/test_frozen_wire.py` writes the file anew, for another version of the protocol.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json
@@ -13,12 +11,11 @@ from collections import Counter
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from live.buses import KEYS, Join, MemoryBus
+from live.buses import KEYS, MemoryBus
 from live.examples import MESSAGES, topic
 from live.listening import clock
 from live.small_game import GAME, BidRules, ReportRules, Resources, announce, opening, player
@@ -36,11 +33,11 @@ SIGNER = Signer(sha256(b"frozen").digest())
 SEALED = "handover"
 
 
-def digest(data: bytes) -> str:
+def digest(data):
     return sha256(data).hexdigest()
 
 
-def frozen_messages() -> dict[str, Any]:
+def frozen_messages():
     found = {}
     for kind, message in MESSAGES.items():
         packet = SIGNER.packet(topic(kind), message)
@@ -48,7 +45,7 @@ def frozen_messages() -> dict[str, Any]:
     return found
 
 
-def frozen_game(folder: Path, protocol: str, patch: pytest.MonkeyPatch) -> dict[str, Any]:
+def frozen_game(folder, protocol, patch):
     """Every different packet of a game without chance: (count, sizes, hash of all topics and packets) of each kind."""
     numbers = rsa.RSAPrivateNumbers(
         **{name: int(value, 16) for name, value in FROZEN["issuer"]["private"].items()},
@@ -61,7 +58,7 @@ def frozen_game(folder: Path, protocol: str, patch: pytest.MonkeyPatch) -> dict[
     patch.setattr(Signer, "fresh", classmethod(lambda cls: cls(sha256(b"%d" % next(count)).digest())))
     seen: list[Seen] = []
 
-    async def main(join: Join) -> None:
+    async def main(join):
         resources = Resources()
         await resources.serve(join)
         await announce(join, issuer)
@@ -92,15 +89,13 @@ def frozen_game(folder: Path, protocol: str, patch: pytest.MonkeyPatch) -> dict[
     }
 
 
-def test_every_message_has_the_bytes_that_it_had() -> None:
+def test_every_message_has_the_bytes_that_it_had():
     assert frozen_messages() == FROZEN["messages"]
     assert tag_of(GAME, SIGNER.public).hex() == FROZEN["tag"]
 
 
 @pytest.mark.parametrize("protocol", ["report", "bids"])
-def test_a_game_without_chance_has_the_packets_that_it_had(
-    memory_folder: Path, protocol: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_game_without_chance_has_the_packets_that_it_had(memory_folder, protocol, monkeypatch):
     assert frozen_game(memory_folder, protocol, monkeypatch) == FROZEN["games"][protocol]
 
 

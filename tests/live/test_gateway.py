@@ -1,12 +1,10 @@
 """A resource serves the agent that the board's result names for it: what others hand over changes nothing."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest
 
-from live.buses import FLEET, FLEET_KEYS, KEYS, TRUST, Bus, Join
+from live.buses import FLEET, FLEET_KEYS, KEYS, TRUST
 from live.examples import HASH, MESSAGES
 from palmatch.device import messages as m
 from palmatch.device.messages import pack
@@ -20,14 +18,14 @@ AT, ELSEWHERE = (40.7012, -73.9991), (40.75, -73.9)
 PUBLIC = FLEET_KEYS.opener.public
 
 
-def handover(signer: Signer, at: tuple[float, float], key: bytes | None = None) -> tuple[Topic, bytes]:
+def handover(signer, at, key=None):
     """Return a hand-over under a key, which need not be that of its signer."""
     topic, key = Topic(GAME, "handover", CAR), key or signer.public
     sealed = seal_position(PUBLIC, topic, tag_of(GAME, key), *at)
     return topic, signer.packet(topic, m.Handover(key=key, sealed=sealed))
 
 
-def statements(winner: bytes) -> list[tuple[Topic, bytes]]:
+def statements(winner):
     """Return what the board says at the end of a game in which one agent got the car."""
     transcript = m.Transcript(
         method="hungarian-once",
@@ -49,8 +47,8 @@ def statements(winner: bytes) -> list[tuple[Topic, bytes]]:
 
 
 @pytest.mark.parametrize("early", [False, True])
-def test_a_hand_over_by_any_other_agent_than_that_of_the_result_is_not_served(bus: Bus, early: bool) -> None:
-    async def main(join: Join) -> None:
+def test_a_hand_over_by_any_other_agent_than_that_of_the_result_is_not_served(bus, early):
+    async def main(join):
         arrivals, winner, thief = list[Arrival](), Signer.fresh(), Signer.fresh()
         board, device, hostile = await join("board"), await join(), await join()
         await Gateway(await join("resource", "fleet"), TRUST, FLEET_KEYS, arrivals.append).start()

@@ -1,15 +1,11 @@
 """No hand-over: a resource learns a code and no position, by its certificate or by the device's own choice."""
 
-from __future__ import annotations
-
 import asyncio
 import struct
-from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric import rsa
 
-from live.buses import KEYS, Join, MemoryBus
+from live.buses import KEYS, MemoryBus
 from live.examples import PLACES
 from live.listening import clock
 from live.small_game import GAME, BidRules, ReportRules, Resources, announce, opening, player
@@ -25,13 +21,11 @@ from palmatch.live.trust import certificates_of, certify, load_gateway, write_ke
 DAY = 24 * 3600 * 1000
 
 
-def game(
-    folder: Path, issuer: rsa.RSAPrivateKey, resources: Resources, mine: m.HandOver, protocol: str, seen: list[Seen]
-) -> list[GameResult]:
+def game(folder, issuer, resources, mine, protocol, seen):
     """What three devices say that they played."""
     played: list[GameResult] = []
 
-    async def main(join: Join) -> None:
+    async def main(join):
         await resources.serve(join)
         await announce(join, issuer)
         journal = Journal(folder / "board.db")
@@ -54,13 +48,8 @@ def game(
     ("certified", "mine"), [("position", "position"), ("none", "position"), ("position", "none"), ("none", "none")]
 )
 def test_a_resource_gets_a_position_only_if_its_certificate_and_the_device_allow_it(
-    memory_folder: Path,
-    issuer: rsa.RSAPrivateKey,
-    monkeypatch: pytest.MonkeyPatch,
-    protocol: str,
-    certified: m.HandOver,
-    mine: m.HandOver,
-) -> None:
+    memory_folder, issuer, monkeypatch, protocol, certified, mine
+):
     opened: list[bytes] = []
     inner = Opener.open
     monkeypatch.setattr(Opener, "open", lambda *given: opened.append(inner(*given)) or opened[-1])
@@ -82,8 +71,8 @@ def test_a_resource_gets_a_position_only_if_its_certificate_and_the_device_allow
     assert {len(one.packet) for one in seen if one.op == "publish" and "/handover/" in one.topic} == {512}
 
 
-def test_a_device_that_is_started_again_shows_the_same_code(memory_folder: Path, issuer: rsa.RSAPrivateKey) -> None:
-    async def main(join: Join) -> None:
+def test_a_device_that_is_started_again_shows_the_same_code(memory_folder, issuer):
+    async def main(join):
         device, ledger = await player(await join(), memory_folder, 0, issuer, ReportMachine, hand_over="none")
         first = device._reservation()
         assert (len(first), device._reservation()) == (16, first)
@@ -96,8 +85,8 @@ def test_a_device_that_is_started_again_shows_the_same_code(memory_folder: Path,
     MemoryBus().run(main)
 
 
-def test_an_operator_changes_the_hand_over_of_resources_and_renewing_keeps_it(tmp_path: Path) -> None:
-    def modes() -> dict[str, str]:
+def test_an_operator_changes_the_hand_over_of_resources_and_renewing_keeps_it(tmp_path):
+    def modes():
         found = certificates_of(load_gateway(tmp_path / "gateway.json"))
         return {name: one.handover for name, one in found.items()}
 

@@ -3,20 +3,16 @@
 All lies are told at the same time, each in a game of its own with one device.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric import rsa
 
-from live.buses import KEYS, Bus, Join
+from live.buses import KEYS
 from live.examples import GRID, PLACES
 from live.listening import clock
 from live.small_game import NAMES, BidRules, ReportRules, announce, opening, player
@@ -29,12 +25,10 @@ from palmatch.domains.mobility import Points
 from palmatch.errors import PalmatchError
 from palmatch.live import tokens
 from palmatch.live.board import Board
-from palmatch.live.codec import Envelope
 from palmatch.live.journal import Journal
 from palmatch.live.listing import PublicSetup
-from palmatch.live.rules import Opening, opening_of
+from palmatch.live.rules import opening_of
 from palmatch.live.topics import Topic
-from palmatch.live.transport import Transport
 
 Alter = Callable[[Any], m.Message]
 MACHINES = {"report": ReportMachine, "bids": BidMachine, "rounds": RoundsMachine}
@@ -57,31 +51,30 @@ class Lie:
     charged: bool = False
 
 
-def in_channel(**changes: Any) -> Alter:
+def in_channel(**changes):
     return lambda table: replace(table, channel=replace(table.channel, **changes))
 
 
-def for_nothing(table: m.Table) -> m.Table:
+def for_nothing(table):
     """Let selections cost nothing."""
-    assert table.rounds is not None
     return replace(table, rounds=replace(table.rounds, selection_units=bytes(len(table.rounds.selection_units))))
 
 
-def in_proof(**changes: Any) -> Alter:
+def in_proof(**changes):
     return lambda table: replace(table, listed=replace(table.listed, **changes))
 
 
-def with_(**changes: Any) -> Alter:
+def with_(**changes):
     return lambda message: replace(message, **changes)
 
 
-def elsewhere(message: m.Transcript) -> m.Transcript:
+def elsewhere(message):
     """Give the device the other resource, at prices of 0."""
     others = pack("i", [1 - int(place) for place in unpack("i", message.assigned)])
     return replace(message, assigned=others, prices=bytes(len(message.prices)))
 
 
-def swapped(message: m.Bulletin) -> m.Bulletin:
+def swapped(message):
     """Say that the device holds the resource that it did not bid for."""
     return replace(message, holders=message.holders[m.TAG :] + message.holders[: m.TAG])
 
@@ -113,7 +106,7 @@ class LyingBoard(Board):
 
     lie: Lie
 
-    def _publish_signed(self, topic: Topic, message: m.Message) -> Envelope:
+    def _publish_signed(self, topic, message):
         lie = self.lie if topic.kind == self.lie.kind else None
         envelope = super()._publish_signed(topic, message if lie is None or lie.signed is None else lie.signed(message))
         if lie is not None and lie.shown is not None:
@@ -121,32 +114,30 @@ class LyingBoard(Board):
         return envelope
 
 
-def opening_for(lie: Lie, issuer: rsa.RSAPrivateKey) -> Opening:
+def opening_for(lie, issuer):
     """In real time a busy machine must not keep a join or a report from being heard."""
     if lie.protocol == "rounds":
         at = np.array(PLACES[:2])
         place = PublicSetup(GRID, Points("", NAMES, at[:, 0], at[:, 1], None, None, ()))
         times = {"joining": 4.0, "preparing": 1.0, "slot": 1.0, "slots": 5}
-        return opening_of("rounds", place, (0.0, 1.0), tokens.public_der(issuer), **times)  # type: ignore[arg-type]
+        return opening_of("rounds", place, (0.0, 1.0), tokens.public_der(issuer), **times)
     rules, slots = (ReportRules(), 1) if lie.protocol == "report" else (BidRules(), 40)
     return replace(opening(issuer, rules, lie.protocol, slots), joining=4.0, slot=3.0 if slots == 1 else 0.8)
 
 
-def spied(transport: Transport, kinds: set[str]) -> Transport:
+def spied(transport, kinds):
     """Note what kinds of messages a party sends."""
     publish = transport.publish
 
-    async def noted(topic: Any, packet: bytes, **more: Any) -> None:
+    async def noted(topic, packet, **more):
         kinds.add(Topic.parse(str(topic)).kind)
         await publish(topic, packet, **more)
 
-    transport.publish = noted  # type: ignore[method-assign]
+    transport.publish = noted
     return transport
 
 
-async def lied_to(
-    join: Join, folder: Path, issuer: rsa.RSAPrivateKey, game: str, lie: Lie
-) -> tuple[str, int, set[str]]:
+async def lied_to(join, folder, issuer, game, lie):
     """Play a game with one device; return what it said in the end, what it was charged, and the kinds that it sent."""
     folder.mkdir()
     journal = Journal(folder / "board.db")
@@ -175,11 +166,11 @@ async def lied_to(
     return said, spent, kinds
 
 
-def answers(bus: Bus, folder: Path, issuer: rsa.RSAPrivateKey, lies: Mapping[str, Lie]) -> dict[str, Any]:
+def answers(bus, folder, issuer, lies):
     """Tell all lies at once."""
     found: dict[str, Any] = {}
 
-    async def main(join: Join) -> None:
+    async def main(join):
         games = {name: f"game-{number}" for number, name in enumerate(lies)}
         await announce(join, issuer, *games.values())
         tell = partial(lied_to, join)
@@ -191,8 +182,8 @@ def answers(bus: Bus, folder: Path, issuer: rsa.RSAPrivateKey, lies: Mapping[str
 
 
 def test_a_board_that_lies_is_refused_before_anything_is_charged_or_at_least_gets_no_position(
-    bus: Bus, memory_folder: Path, issuer: rsa.RSAPrivateKey
-) -> None:
+    bus, memory_folder, issuer
+):
     for name, (said, spent, kinds) in answers(bus, memory_folder, issuer, LIES).items():
         lie = LIES[name]
         assert re.search(lie.answer, said), f"{name}: {said}"

@@ -1,20 +1,17 @@
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from hashlib import sha256
-from pathlib import Path
 
 import httpx
 import pytest
 from starlette.applications import Starlette
 
-from live.buses import KEYS, TRUST, Join, MemoryBus
+from live.buses import KEYS, TRUST, MemoryBus
 from live.examples import MESSAGES, topic
 from palmatch.device import messages as m
 from palmatch.errors import InputError, ProtocolError
 from palmatch.live import tokens
-from palmatch.live.codec import Envelope, decode
+from palmatch.live.codec import decode
 from palmatch.live.issuer import Announcer, Issuer, read_reply, token_request
 from palmatch.live.keys import Signer, load_secret
 from palmatch.live.records import is_member, result_record, roster_record
@@ -25,19 +22,19 @@ MEMBER = Signer.fresh()
 
 
 @pytest.fixture
-def issuer(tmp_path: Path) -> Issuer:
+def issuer(tmp_path):
     issuer = Issuer(tmp_path / "issuer.db", KEYS["issuer"])
     issuer.register([MEMBER.public])
     issuer.key("g")
     return issuer
 
 
-def ask(issuer: Issuer, member: Signer, blinded: bytes, game: str = "g") -> bytes:
+def ask(issuer, member, blinded, game="g"):
     data = token_request(member, game, blinded)
     return issuer.answer(data[64:], data[:64]).blind_signature
 
 
-def test_a_member_gets_one_token_a_game_and_the_same_answer_again(issuer: Issuer, tmp_path: Path) -> None:
+def test_a_member_gets_one_token_a_game_and_the_same_answer_again(issuer, tmp_path):
     key, one_time = issuer.key("g"), Signer.fresh().public
     kept = tokens.request(key, "g", one_time)
     first = ask(issuer, MEMBER, kept.blinded)
@@ -53,7 +50,7 @@ def test_a_member_gets_one_token_a_game_and_the_same_answer_again(issuer: Issuer
     ask(again, MEMBER, other.blinded, "h")
 
 
-def test_unregistered_keys_and_forged_requests_get_no_token(issuer: Issuer) -> None:
+def test_unregistered_keys_and_forged_requests_get_no_token(issuer):
     blinded = tokens.request(issuer.key("g"), "g", bytes(32)).blinded
     with pytest.raises(ProtocolError, match="registered"):
         ask(issuer, Signer.fresh(), blinded)
@@ -68,9 +65,7 @@ def test_unregistered_keys_and_forged_requests_get_no_token(issuer: Issuer) -> N
         ask(issuer, MEMBER, b"\xff" * 256)
 
 
-def test_a_member_that_is_added_to_the_list_gets_a_token_without_a_restart(
-    issuer: Issuer, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_member_that_is_added_to_the_list_gets_a_token_without_a_restart(issuer, tmp_path, caplog):
     partition = m.Partition(edge=1000.0, origin=(41.0, -74.0), spacing=100.0)
     write_keys(tmp_path / "keys", partition, ("v1",), members=("alice",))
     blinded, listed = tokens.request(issuer.key("g"), "g", bytes(32)).blinded, tmp_path / "keys" / "members.txt"
@@ -98,7 +93,7 @@ def test_a_member_that_is_added_to_the_list_gets_a_token_without_a_restart(
         issuer.follow(tmp_path / "nowhere" / "members.txt")
 
 
-def test_the_journal_never_holds_what_a_token_covers(issuer: Issuer, tmp_path: Path) -> None:
+def test_the_journal_never_holds_what_a_token_covers(issuer, tmp_path):
     key, one_time = issuer.key("g"), Signer.fresh().public
     kept = tokens.request(key, "g", one_time)
     token = tokens.token_of(key, "g", one_time, kept, ask(issuer, MEMBER, kept.blinded))
@@ -109,8 +104,8 @@ def test_the_journal_never_holds_what_a_token_covers(issuer: Issuer, tmp_path: P
         assert secret not in stored
 
 
-def test_tokens_are_given_out_over_http(issuer: Issuer) -> None:
-    async def main() -> None:
+def test_tokens_are_given_out_over_http(issuer):
+    async def main():
         app = Starlette(routes=[issuer.route()])
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://issuer") as client:
             kept = tokens.request(issuer.key("g"), "g", bytes(32))
@@ -122,14 +117,14 @@ def test_tokens_are_given_out_over_http(issuer: Issuer) -> None:
     asyncio.run(main())
 
 
-def test_the_games_key_is_published_under_the_issuers_lasting_key(issuer: Issuer) -> None:
+def test_the_games_key_is_published_under_the_issuers_lasting_key(issuer):
     where, packet = issuer.announcement("g")
     assert TRUST.issuer_says(decode(where, packet)).key == issuer.key("g")
     issuer.forget("g")
     assert issuer.key("g") != TRUST.issuer_says(decode(where, packet)).key
 
 
-def test_a_file_that_is_no_journal_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_no_journal_is_refused(tmp_path):
     (tmp_path / "issuer.db").write_text("not a database, but long enough to look like something else" * 20)
     with pytest.raises(InputError, match="journal"):
         Issuer(tmp_path / "issuer.db", KEYS["issuer"])
@@ -137,11 +132,11 @@ def test_a_file_that_is_no_journal_is_refused(tmp_path: Path) -> None:
         Issuer(tmp_path / "other.db", KEYS["issuer"]).register([b"short"])
 
 
-def said(kind: str, message: m.Message | None = None, signer: Signer = KEYS["board"]) -> Envelope:
+def said(kind, message=None, signer=KEYS["board"]):
     return decode(topic(kind), signer.packet(topic(kind), message or MESSAGES[kind]))
 
 
-def test_a_certificate_is_good_for_its_own_resource_and_until_its_end() -> None:
+def test_a_certificate_is_good_for_its_own_resource_and_until_its_end():
     content = m.Certificate(name="v1", signing=KEYS["v1"].public, sealing=bytes(m.KEY), until=1000)
     packet = certificate(KEYS["operator"], "any", content)
     assert TRUST.certified(decode(Topic("g", "resource", "v1"), packet), 1000) == content
@@ -151,8 +146,8 @@ def test_a_certificate_is_good_for_its_own_resource_and_until_its_end() -> None:
         TRUST.certified(decode(Topic("g", "resource", "v1"), packet), 1001)
 
 
-def test_a_roster_of_another_opening_and_tables_of_another_roster_are_refused() -> None:
-    def naming(kind: str, **named: bytes) -> Envelope:
+def test_a_roster_of_another_opening_and_tables_of_another_roster_are_refused():
+    def naming(kind, **named):
         return said(kind, replace(MESSAGES[kind], **named))
 
     opened = said("open")
@@ -165,7 +160,7 @@ def test_a_roster_of_another_opening_and_tables_of_another_roster_are_refused() 
             roster_record(opened, *others)
 
 
-def test_a_transcript_that_the_result_does_not_name_is_refused() -> None:
+def test_a_transcript_that_the_result_does_not_name_is_refused():
     opened = said("open")
     roster = said("roster", replace(MESSAGES["roster"], opened=opened.hash))
     transcript = said("transcript")
@@ -177,7 +172,7 @@ def test_a_transcript_that_the_result_does_not_name_is_refused() -> None:
         result_record(opened, roster, result, other)
 
 
-def test_a_list_of_members_that_the_roster_does_not_name_is_refused() -> None:
+def test_a_list_of_members_that_the_roster_does_not_name_is_refused():
     members, listed = said("members"), MESSAGES["members"]
     assert isinstance(listed, m.Members)
     counts = tuple(listed.classes.count(number) for number in range(max(listed.classes) + 1))
@@ -191,22 +186,22 @@ def test_a_list_of_members_that_the_roster_does_not_name_is_refused() -> None:
                 is_member(members, roster, listed.tags[: m.TAG], listed.classes[0])
 
 
-def test_an_issuer_signs_for_games_that_the_board_plans_and_for_no_name_twice(tmp_path: Path) -> None:
+def test_an_issuer_signs_for_games_that_the_board_plans_and_for_no_name_twice(tmp_path):
     opening = replace(MESSAGES["open"], partition=TRUST.partition)
     blinded = tokens.request(tokens.public_der(tokens.new_key()), "g", bytes(32)).blinded
 
-    async def main(join: Join) -> None:
+    async def main(join):
         issuer = Issuer(tmp_path / "issuer.db", KEYS["issuer"])
         issuer.register([MEMBER.public])
         await Announcer(await join("issuer"), issuer, TRUST).start()
         board, device = await join("board"), await join()
 
-        async def say(kind: str, game: str, content: m.Message, signer: Signer = KEYS["board"]) -> None:
+        async def say(kind, game, content, signer=KEYS["board"]):
             topic = Topic(game, kind)
             await board.publish(topic, signer.packet(topic, content))
             await asyncio.sleep(0.5)
 
-        async def is_announced(game: str) -> bool:
+        async def is_announced(game):
             return await device.value(Topic(game, "issuer"), 0.5) is not None
 
         await say("planned", "a-1-3", m.Planned(number=3))

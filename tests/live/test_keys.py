@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from hashlib import sha256
@@ -35,11 +33,11 @@ VECTOR = json.loads((VECTORS / "rfc9474.json").read_text())
 PRIVACY_PASS = json.loads((VECTORS / "rfc9578.json").read_text())
 
 
-def number(name: str) -> int:
+def number(name):
     return int(VECTOR[name], 16)
 
 
-def rfc_key() -> rsa.RSAPrivateKey:
+def rfc_key():
     p, q, d = number("p"), number("q"), number("d")
     numbers = rsa.RSAPrivateNumbers(
         p, q, d, d % (p - 1), d % (q - 1), pow(q, -1, p), rsa.RSAPublicNumbers(number("e"), number("n"))
@@ -47,7 +45,7 @@ def rfc_key() -> rsa.RSAPrivateKey:
     return numbers.private_key()
 
 
-def test_blind_tokens_give_the_vectors_of_the_rfc() -> None:
+def test_blind_tokens_give_the_vectors_of_the_rfc():
     key = rfc_key()
     data = {name: bytes.fromhex(VECTOR[name]) for name in ("msg", "salt", "blinded_msg", "blind_sig", "sig")}
     blinded = tokens.blind(key.public_key(), data["msg"], data["salt"], number("inv"))
@@ -59,7 +57,7 @@ def test_blind_tokens_give_the_vectors_of_the_rfc() -> None:
 
 
 @pytest.mark.parametrize("vector", PRIVACY_PASS["vectors"])
-def test_privacy_pass_tokens_give_the_vectors_of_the_rfc(vector: dict[str, str]) -> None:
+def test_privacy_pass_tokens_give_the_vectors_of_the_rfc(vector):
     key = serialization.load_pem_private_key(bytes.fromhex(PRIVACY_PASS["skS"]), None)
     assert isinstance(key, rsa.RSAPrivateKey)
     data = {name: bytes.fromhex(value) for name, value in vector.items()}
@@ -74,13 +72,13 @@ def test_privacy_pass_tokens_give_the_vectors_of_the_rfc(vector: dict[str, str])
     assert text + tokens.finalize(public, data["token_response"], inverse) == data["token"]
 
 
-def test_the_challenge_of_a_game_has_it_as_redemption_context() -> None:
+def test_the_challenge_of_a_game_has_it_as_redemption_context():
     """By its structure: type, name of the issuer, context, no origin."""
     expected = "0002" + "0008" + b"palmatch".hex() + "20" + sha256(b"game-7").hexdigest() + "0000"
     assert tokens.challenge("game-7").hex() == expected
 
 
-def test_a_token_is_good_for_one_key_in_one_game(issuer: rsa.RSAPrivateKey) -> None:
+def test_a_token_is_good_for_one_key_in_one_game(issuer):
     der, key = tokens.public_der(issuer), Signer.fresh().public
     kept = tokens.request(der, "g", key)
     token = tokens.token_of(der, "g", key, kept, tokens.blind_sign(issuer, kept.blinded))
@@ -90,7 +88,7 @@ def test_a_token_is_good_for_one_key_in_one_game(issuer: rsa.RSAPrivateKey) -> N
     assert not tokens.is_valid(tokens.public_der(tokens.new_key()), "g", key, token)
 
 
-def test_the_issuer_cannot_tell_which_request_a_token_came_from(issuer: rsa.RSAPrivateKey) -> None:
+def test_the_issuer_cannot_tell_which_request_a_token_came_from(issuer):
     """For every pair of a request and a token there is a factor that explains it: all pairings are possible."""
     der, n, e = tokens.public_der(issuer), issuer.public_key().public_numbers().n, 65537
     keys = [Signer.fresh().public for _ in range(2)]
@@ -106,7 +104,7 @@ def test_the_issuer_cannot_tell_which_request_a_token_came_from(issuer: rsa.RSAP
             assert encoded * pow(factor, e, n) % n == int.from_bytes(request.blinded)
 
 
-def test_a_cheating_issuer_is_noticed(issuer: rsa.RSAPrivateKey) -> None:
+def test_a_cheating_issuer_is_noticed(issuer):
     der, key = tokens.public_der(issuer), Signer.fresh().public
     kept = tokens.request(der, "g", key)
     good = tokens.blind_sign(issuer, kept.blinded)
@@ -115,9 +113,7 @@ def test_a_cheating_issuer_is_noticed(issuer: rsa.RSAPrivateKey) -> None:
             tokens.token_of(der, "g", key, kept, answer)
 
 
-def test_the_extra_for_fast_tokens_gives_the_same_signatures(
-    issuer: rsa.RSAPrivateKey, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_extra_for_fast_tokens_gives_the_same_signatures(issuer, monkeypatch):
     gmpy2 = pytest.importorskip("gmpy2", reason="needs the extra fast-tokens")
     asked = [tokens.request(tokens.public_der(issuer), f"{n}", bytes(32)).blinded for n in range(20)]
     signed = []
@@ -131,9 +127,7 @@ def test_the_extra_for_fast_tokens_gives_the_same_signatures(
     assert signed[0] == signed[1]
 
 
-def test_a_signature_that_an_error_made_wrong_is_not_given_out(
-    issuer: rsa.RSAPrivateKey, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signature_that_an_error_made_wrong_is_not_given_out(issuer, monkeypatch):
     """One wrong half of the Chinese remainder theorem would give the key away."""
     power = tokens._power
     asked = tokens.request(tokens.public_der(issuer), "g", bytes(32))
@@ -143,7 +137,7 @@ def test_a_signature_that_an_error_made_wrong_is_not_given_out(
             tokens.blind_sign(issuer, asked.blinded)
 
 
-def test_an_unusual_issuer_key_is_refused() -> None:
+def test_an_unusual_issuer_key_is_refused():
     small = rsa.generate_private_key(public_exponent=65537, key_size=1024)
     odd = rsa.generate_private_key(public_exponent=3, key_size=2048)
     for der in (tokens.public_der(small), tokens.public_der(odd), b"no key"):
@@ -151,11 +145,11 @@ def test_an_unusual_issuer_key_is_refused() -> None:
             tokens.read_public(der)
 
 
-def signed(signer: Signer, kind: str = "report") -> Envelope:
+def signed(signer, kind="report"):
     return decode(topic(kind), signer.packet(topic(kind), MESSAGES[kind]))
 
 
-def test_a_signature_holds_for_its_key_its_bytes_and_its_topic() -> None:
+def test_a_signature_holds_for_its_key_its_bytes_and_its_topic():
     signer = Signer.fresh()
     good = signed(signer)
     assert verify(good, signer.public) is good
@@ -168,14 +162,14 @@ def test_a_signature_holds_for_its_key_its_bytes_and_its_topic() -> None:
         verify(good, b"short")
 
 
-def test_secrets_do_not_show_up_in_a_representation() -> None:
+def test_secrets_do_not_show_up_in_a_representation():
     signer, opener = Signer.fresh(), Opener.fresh()
     assert str(signer.secret) not in repr(signer)
     assert str(opener.secret) not in repr(opener)
     assert "inverse" not in repr(tokens.Blinded(b"", 5))
 
 
-def test_a_tag_depends_on_game_and_key() -> None:
+def test_a_tag_depends_on_game_and_key():
     key = Signer.fresh().public
     assert len({tag_of("g", key), tag_of("h", key), tag_of("g", Signer.fresh().public)}) == 3
     assert len(tag_of("g", key)) == 8
@@ -184,7 +178,7 @@ def test_a_tag_depends_on_game_and_key() -> None:
 HANDOVER = topic("handover")
 
 
-def test_only_the_resource_reads_a_position_and_all_have_one_size() -> None:
+def test_only_the_resource_reads_a_position_and_all_have_one_size():
     opener = Opener.fresh()
     sealed = seal_position(opener.public, HANDOVER, TAG, 40.75, -73.98)
     assert open_handover(opener, HANDOVER, TAG, sealed) == (40.75, -73.98)
@@ -203,7 +197,7 @@ def test_only_the_resource_reads_a_position_and_all_have_one_size() -> None:
             open_handover(who, where, tag, what)
 
 
-def test_both_sides_derive_a_code_that_is_good_for_one_resource_one_tag_and_one_game() -> None:
+def test_both_sides_derive_a_code_that_is_good_for_one_resource_one_tag_and_one_game():
     opener, secret = Opener.fresh(), bytes(range(16))
     sealed = seal_secret(opener.public, HANDOVER, TAG, secret)
     assert len(sealed) == len(seal_position(opener.public, HANDOVER, TAG, 40.75, -73.98))
@@ -224,7 +218,7 @@ def test_both_sides_derive_a_code_that_is_good_for_one_resource_one_tag_and_one_
     assert len({code, *others}) == 5
 
 
-def test_what_is_no_position_is_refused() -> None:
+def test_what_is_no_position_is_refused():
     opener = Opener.fresh()
     for text in (b"", bytes(16), b"\0" + b"\xff" * 16, b"\1" + bytes(15), b"\2" + bytes(16)):
         with pytest.raises(ProtocolError, match="neither a position"):
@@ -236,17 +230,17 @@ def test_what_is_no_position_is_refused() -> None:
 
 
 @pytest.fixture
-def parties() -> dict[str, Signer]:
+def parties():
     return {name: Signer.fresh() for name in ("operator", "board", "issuer")}
 
 
-def trust_in(parties: dict[str, Signer]) -> Trust:
+def trust_in(parties):
     return Trust(
         version=1, until=2**49, **{name: signer.public for name, signer in parties.items()}, partition=PARTITION
-    )  # type: ignore[arg-type]
+    )
 
 
-def test_a_trust_file_is_read_back_and_a_changed_one_is_not(tmp_path: Path, parties: dict[str, Signer]) -> None:
+def test_a_trust_file_is_read_back_and_a_changed_one_is_not(tmp_path, parties):
     trust, path = trust_in(parties), tmp_path / "trust.json"
     save_trust(path, parties["operator"], trust)
     assert load_trust(path) == load_trust(path, parties["operator"].public) == trust
@@ -265,7 +259,7 @@ def test_a_trust_file_is_read_back_and_a_changed_one_is_not(tmp_path: Path, part
         save_trust(path, Signer.fresh(), trust)
 
 
-def test_a_shifted_partition_is_refused(parties: dict[str, Signer]) -> None:
+def test_a_shifted_partition_is_refused(parties):
     trust = trust_in(parties)
     opening = MESSAGES["open"]
     assert isinstance(opening, m.Open)
@@ -278,7 +272,7 @@ def test_a_shifted_partition_is_refused(parties: dict[str, Signer]) -> None:
         trust.opened(decode(topic("open"), parties["issuer"].packet(topic("open"), opening)))
 
 
-def test_a_resource_key_counts_on_the_operators_word_only(parties: dict[str, Signer]) -> None:
+def test_a_resource_key_counts_on_the_operators_word_only(parties):
     trust, content = trust_in(parties), MESSAGES["resource"]
     assert isinstance(content, m.Certificate)
     good = certificate(parties["operator"], "morning", content)
@@ -297,7 +291,7 @@ def test_a_resource_key_counts_on_the_operators_word_only(parties: dict[str, Sig
         trust.certified(decode(topic("resource"), good), now=content.until + 1)
 
 
-def test_a_secret_is_kept_from_others_and_never_overwritten(tmp_path: Path) -> None:
+def test_a_secret_is_kept_from_others_and_never_overwritten(tmp_path):
     path, secret = tmp_path / "key", Signer.fresh().secret
     save_secret(path, secret)
     assert load_secret(path) == secret

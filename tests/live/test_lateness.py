@@ -1,19 +1,14 @@
 """Bids that are late or lost end no call: a pause of all devices leaves the matching and the charges of the batch."""
 
-from __future__ import annotations
-
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric import rsa
 
-from live.buses import TRUST, Bus, Join
+from live.buses import TRUST
 from live.examples import GRID
 from live.test_batch import Town, played
 from palmatch.device import messages as m
@@ -24,7 +19,6 @@ from palmatch.live.journal import Journal
 from palmatch.live.listing import PublicSetup
 from palmatch.live.rules import Accepted, BidRules, Crowd
 from palmatch.live.service import Schedule
-from palmatch.live.transport import Transport
 from palmatch.methods import Settings
 from palmatch.studies.live_devices import Faults, Faulty
 
@@ -34,7 +28,7 @@ class LateTables(Faulty):
 
     seconds = 0.0
 
-    def _received(self, topic: str, packet: bytes) -> None:
+    def _received(self, topic, packet):
         wait = self.seconds if "/table/" in topic else 0.0
         asyncio.get_running_loop().call_later(wait, self._deliver, topic, packet)
 
@@ -44,26 +38,26 @@ class LostBids(Faulty):
 
     slots = frozenset[int]()
 
-    async def _publish(self, topic: str, packet: bytes, retain: bool) -> None:
-        if "/bid/" not in topic or decode(topic, packet).message.sequence not in self.slots:  # type: ignore[attr-defined]
+    async def _publish(self, topic, packet, retain):
+        if "/bid/" not in topic or decode(topic, packet).message.sequence not in self.slots:
             await super()._publish(topic, packet, retain)
 
 
-def on(bus: Bus, faulty: type[Faulty], **more: Any) -> Bus:
+def on(bus, faulty, **more):
     """The bus, on which every device now meets the same faults."""
     kind, usual = type(faulty.__name__, (faulty,), more), bus.open
 
     @asynccontextmanager
-    async def opened() -> AsyncIterator[Join]:
+    async def opened():
         async with usual() as inner:
 
-            async def join(role: str = "device", name: str = "") -> Transport:
+            async def join(role="device", name=""):
                 transport = await inner(role, name)
                 return kind(transport, Faults(), Random(0)) if role == "device" else transport
 
             yield join
 
-    bus.open = opened  # type: ignore[method-assign]
+    bus.open = opened
     return bus
 
 
@@ -78,8 +72,8 @@ def on(bus: Bus, faulty: type[Faulty], **more: Any) -> Bus:
     ],
 )
 def test_a_pause_of_all_devices_leaves_the_matching_and_the_charges_of_the_batch(
-    bus: Bus, faulty: type[Faulty], more: dict[str, Any], memory_folder: Path, issuer: rsa.RSAPrivateKey
-) -> None:
+    bus, faulty, more, memory_folder, issuer
+):
     town = Town(14, 11, 1.0)
     expected = town.batch("bids")
     _, devices, _ = played(on(bus, faulty, **more), memory_folder, issuer, town, "bids")
@@ -91,7 +85,7 @@ def test_a_pause_of_all_devices_leaves_the_matching_and_the_charges_of_the_batch
 # The rules alone
 
 
-def bidding(agents: int, resources: int) -> tuple[BidRules, list[bytes]]:
+def bidding(agents, resources):
     """Rules after the tables of agents in one region."""
     places = np.linspace(0.0, 0.004, resources)
     cars = Points("", tuple(f"v{n}" for n in range(resources)), 40.702 + places, -73.998 + places, None, None, ())
@@ -101,11 +95,11 @@ def bidding(agents: int, resources: int) -> tuple[BidRules, list[bytes]]:
     return rules, tags
 
 
-def bid(tag: bytes, resource: str, offer: float) -> Accepted:
+def bid(tag, resource, offer):
     return Accepted(tag, m.Bid(sequence=1, tag=tag, offer=offer), resource)
 
 
-def test_an_agent_that_never_bids_ends_no_call_for_ten_slots_and_no_later_one_for_three() -> None:
+def test_an_agent_that_never_bids_ends_no_call_for_ten_slots_and_no_later_one_for_three():
     rules, tags = bidding(2, 2)
     calls = []
     for slot in range(13):
@@ -115,13 +109,13 @@ def test_an_agent_that_never_bids_ends_no_call_for_ten_slots_and_no_later_one_fo
     assert rules.outcome().holders == {"v0": tags[0]}
 
 
-def test_a_game_in_which_nothing_is_heard_ends_in_the_end() -> None:
+def test_a_game_in_which_nothing_is_heard_ends_in_the_end():
     rules, _ = bidding(2, 2)
     over = [rules.close(slot, [])[1] for slot in range(13)]
     assert over == [False] * 12 + [True]
 
 
-def test_a_bid_that_comes_after_two_silent_slots_is_in_time() -> None:
+def test_a_bid_that_comes_after_two_silent_slots_is_in_time():
     rules, tags = bidding(2, 2)
     rules.close(0, [bid(tags[0], "v0", 2.0)])
     assert not rules.close(1, [])[1]
@@ -131,7 +125,7 @@ def test_a_bid_that_comes_after_two_silent_slots_is_in_time() -> None:
     assert rules.outcome().holders == {"v0": tags[0], "v1": tags[1]}
 
 
-def test_an_agent_that_has_bid_and_was_outbid_may_be_silent_for_two_slots() -> None:
+def test_an_agent_that_has_bid_and_was_outbid_may_be_silent_for_two_slots():
     rules, tags = bidding(2, 1)
     rules.close(0, [bid(tags[0], "v0", 2.0)])
     rules.close(1, [bid(tags[1], "v0", 3.0)])
@@ -140,7 +134,7 @@ def test_an_agent_that_has_bid_and_was_outbid_may_be_silent_for_two_slots() -> N
 
 
 @pytest.mark.parametrize("first", [0, 1, 2, 3, 5, 8])
-def test_the_first_bid_of_a_game_ends_nothing_for_those_whose_tables_are_later(first: int) -> None:
+def test_the_first_bid_of_a_game_ends_nothing_for_those_whose_tables_are_later(first):
     rules, tags = bidding(3, 3)
     for slot in range(first):
         rules.close(slot, [])
@@ -150,7 +144,7 @@ def test_the_first_bid_of_a_game_ends_nothing_for_those_whose_tables_are_later(f
     assert rules.outcome().holders == {"v0": tags[1], "v1": tags[2]}
 
 
-def test_bids_that_do_not_count_keep_no_call_open() -> None:
+def test_bids_that_do_not_count_keep_no_call_open():
     rules, tags = bidding(2, 2)
     rules.close(0, [bid(tags[0], "v0", 2.0)])
     # Below the price, or for nothing that there is: as good as silence.
@@ -161,14 +155,14 @@ def test_bids_that_do_not_count_keep_no_call_open() -> None:
     assert regional["0,0"].call == 1
 
 
-def test_the_game_is_over_as_soon_as_nothing_is_left_for_those_who_want_more() -> None:
+def test_the_game_is_over_as_soon_as_nothing_is_left_for_those_who_want_more():
     rules, tags = bidding(3, 2)
     assert not rules.close(0, [bid(tags[0], "v0", 2.0), bid(tags[1], "v1", 2.0)])[1]
     assert [rules.close(slot, [])[1] for slot in range(1, 10)] == [False] * 8 + [True]
     assert rules.outcome().holders.keys() == {"v0", "v1"}
 
 
-def test_of_two_bids_of_an_agent_the_first_one_counts_and_no_agent_holds_two() -> None:
+def test_of_two_bids_of_an_agent_the_first_one_counts_and_no_agent_holds_two():
     rules, tags = bidding(2, 3)
     rules.close(0, [bid(tags[0], "v0", 2.0), bid(tags[0], "v1", 2.0)])
     rules.close(1, [bid(tags[0], "v2", 2.0), bid(tags[1], "v1", 2.0)])
@@ -179,9 +173,7 @@ def test_of_two_bids_of_an_agent_the_first_one_counts_and_no_agent_holds_two() -
 
 
 @pytest.mark.parametrize(("resources", "asked", "slot"), [(3, None, 5.0), (10_000, None, 7.5), (10_000, 2.0, 2.0)])
-def test_a_board_opens_games_with_slots_that_fit_as_many_devices_as_there_are_resources(
-    resources: int, asked: float | None, slot: float
-) -> None:
+def test_a_board_opens_games_with_slots_that_fit_as_many_devices_as_there_are_resources(resources, asked, slot):
     places = np.linspace(0.0, 0.004, resources)
     cars = Points("", tuple(f"v{n}" for n in range(resources)), 40.702 + places, -73.998 + places, None, None, ())
     schedule = Schedule("bids", (0.0, 1.0), slot=asked, slots=100)

@@ -1,7 +1,5 @@
 """`palmatch live` as a user runs it: the demo in one command, and the parties by hand."""
 
-from __future__ import annotations
-
 import asyncio
 import csv
 import json
@@ -25,7 +23,7 @@ from live.processes import line_of, party
 from palmatch.domains.mobility import Points, read_points
 from palmatch.live.codec import packet_of
 from palmatch.live.listing import PublicSetup, read_resources
-from palmatch.live.rules import Crowd, MethodRules
+from palmatch.live.rules import MethodRules
 from palmatch.live.topics import Topic
 from palmatch.live.transport import Access, Hub
 from palmatch.live.trust import load_gateway
@@ -37,12 +35,12 @@ ROOT = Path(__file__).resolve().parents[2]
 VEHICLES = "id,lat,lon\nv1,40.7510,-73.9900\nv2,40.7520,-73.9910\n"
 
 
-def pairs_of(path: Path) -> dict[str, str]:
+def pairs_of(path):
     with path.open() as file:
         return {row["agent"]: row["resource"] for row in csv.DictReader(file)}
 
 
-def test_the_demo_plays_the_batch(tmp_path: Path) -> None:
+def test_the_demo_plays_the_batch(tmp_path):
     told = run("live", "demo", "--agents", 12, "--seed", 3, "--out", "city", "--json", "live.json", folder=tmp_path)
     assert told.returncode == 0, told.stderr
     assert max(map(len, told.stdout.splitlines())) <= 80
@@ -62,7 +60,7 @@ def test_the_demo_plays_the_batch(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(MOSQUITTO is None, reason="Mosquitto is not installed (apt-get install mosquitto)")
-def test_a_demo_with_faults_ends_with_every_resource_held_once(tmp_path: Path) -> None:
+def test_a_demo_with_faults_ends_with_every_resource_held_once(tmp_path):
     told = run(
         "live", "demo", "--agents", 10, "--faults", 0.2, "--protocol", "bids", "--transport", "mqtt",
         "--out", "city", "--json", "live.json", folder=tmp_path,
@@ -75,12 +73,12 @@ def test_a_demo_with_faults_ends_with_every_resource_held_once(tmp_path: Path) -
     assert "simulation" not in told.stdout
 
 
-def test_a_board_computes_tables_of_a_whole_crowd_before_it_opens_a_game(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_board_computes_tables_of_a_whole_crowd_before_it_opens_a_game(monkeypatch):
     """What has to be compiled for a crowd is, and how long its tables take is known before times are announced."""
     crowds: list[int] = []
     compute = MethodRules.tables
 
-    def counted(self: MethodRules, crowd: Crowd) -> Any:
+    def counted(self, crowd):
         crowds.append(sum(map(len, crowd.members.values())))
         return compute(self, crowd)
 
@@ -92,7 +90,7 @@ def test_a_board_computes_tables_of_a_whole_crowd_before_it_opens_a_game(monkeyp
     assert crowds == [2, 20, 20]
 
 
-def test_a_device_asks_for_its_token_over_tls_with_the_certificate_of_a_private_authority(tmp_path: Path) -> None:
+def test_a_device_asks_for_its_token_over_tls_with_the_certificate_of_a_private_authority(tmp_path):
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "authority.pem"))
     issued = authority.issue_cert("127.0.0.1")
@@ -118,7 +116,7 @@ def test_a_device_asks_for_its_token_over_tls_with_the_certificate_of_a_private_
             line_of(device, "taking part")
 
 
-def test_a_resource_is_certified_and_removed_while_board_and_gateway_run(tmp_path: Path) -> None:
+def test_a_resource_is_certified_and_removed_while_board_and_gateway_run(tmp_path):
     (tmp_path / "vehicles.csv").write_text(VEHICLES)
     operator = ("live", "operator", "keys")
     made = run(*operator, "--resources", "vehicles.csv", "--member", "alice", folder=tmp_path)
@@ -160,7 +158,7 @@ def test_a_resource_is_certified_and_removed_while_board_and_gateway_run(tmp_pat
     assert (tmp_path / "keys" / "members.txt").read_text() == ""
 
 
-def test_a_member_is_added_to_keys_that_exist_and_nothing_else_changes(tmp_path: Path) -> None:
+def test_a_member_is_added_to_keys_that_exist_and_nothing_else_changes(tmp_path):
     (tmp_path / "vehicles.csv").write_text(VEHICLES)
     operator = ("live", "operator", "keys")
     told = run(*operator, "--add-member", "bob", folder=tmp_path)
@@ -183,7 +181,7 @@ def test_a_member_is_added_to_keys_that_exist_and_nothing_else_changes(tmp_path:
         assert reason in told.stderr
 
 
-def test_a_board_that_is_started_again_goes_on_with_the_next_game_and_gives_no_name_twice(tmp_path: Path) -> None:
+def test_a_board_that_is_started_again_goes_on_with_the_next_game_and_gives_no_name_twice(tmp_path):
     (tmp_path / "vehicles.csv").write_text(VEHICLES)
     made = run("live", "operator", "keys", "--resources", "vehicles.csv", "--member", "alice", folder=tmp_path)
     assert made.returncode == 0, made.stderr
@@ -202,12 +200,11 @@ def test_a_board_that_is_started_again_goes_on_with_the_next_game_and_gives_no_n
     assert f"{first[1]}-3 was opened before" in refused.stderr
     journal.unlink()
     new = re.search(r"(\w+-\w+)-1: 0 agents matched", run(*board, "1", folder=tmp_path).stdout)
-    assert new is not None
     assert new[1].split("-")[0] == first[1].split("-")[0]
     assert new[1] != first[1]
 
 
-def test_a_device_says_in_one_sentence_what_is_missing(tmp_path: Path) -> None:
+def test_a_device_says_in_one_sentence_what_is_missing(tmp_path):
     base = ("live", "device", "--ledger", "a.ledger", "--trust", "t.json", "--member", "m.key")
     told = run(*base, "--at", "north", "--hub", "ws://127.0.0.1:1/bus", folder=tmp_path)
     reason = "palmatch: Expected --at LAT,LON in degrees, such as 40.75,-73.99, or - or @FILE to read them.\n"
@@ -223,12 +220,12 @@ def test_a_device_says_in_one_sentence_what_is_missing(tmp_path: Path) -> None:
     assert "t.json: cannot read the trust file" in told.stderr
 
 
-def test_a_board_does_not_open_games_with_slots_that_devices_refuse(tmp_path: Path) -> None:
+def test_a_board_does_not_open_games_with_slots_that_devices_refuse(tmp_path):
     told = run("live", "board", "keys", "--resources", "vehicles.csv", "--slot", "49ms", folder=tmp_path)
     assert told.stderr == "palmatch: Expected --slot of at least 0.05s, got 49ms: devices refuse shorter ones.\n"
 
 
-def test_a_broker_configuration_is_written_with_a_password_for_each_party(tmp_path: Path) -> None:
+def test_a_broker_configuration_is_written_with_a_password_for_each_party(tmp_path):
     (tmp_path / "vehicles.csv").write_text(VEHICLES)
     words = ("keys", "--resources", "vehicles.csv", "--member", "alice")
     assert run("live", "operator", *words, folder=tmp_path).returncode == 0
@@ -250,7 +247,7 @@ def test_a_broker_configuration_is_written_with_a_password_for_each_party(tmp_pa
     assert re.search(r"^certfile .*chain\.pem\nkeyfile .*key\.pem$", configured, flags=re.MULTILINE)
 
 
-def test_the_seats_of_a_resource_are_resources_with_certificates_of_their_own(tmp_path: Path) -> None:
+def test_the_seats_of_a_resource_are_resources_with_certificates_of_their_own(tmp_path):
     file = tmp_path / "vehicles.csv"
     lines = "id,lat,lon,capacity\nv1,40.75,-73.99,2\nv2,40.76,-73.98,1\n"
     file.write_text(lines)
@@ -279,13 +276,13 @@ def test_the_seats_of_a_resource_are_resources_with_certificates_of_their_own(tm
     ],
 )
 def test_a_device_that_refuses_or_finds_no_game_says_so_in_one_sentence_and_by_its_exit_status(
-    tmp_path: Path, version: int | None, status: int, event: str, told: str
-) -> None:
+    tmp_path, version, status, event, told
+):
     (tmp_path / "vehicles.csv").write_text(VEHICLES)
     words = ("keys", "--resources", "vehicles.csv", "--member", "alice")
     assert run("live", "operator", *words, folder=tmp_path).returncode == 0
 
-    async def main() -> tuple[int | None, bytes, bytes]:
+    async def main():
         hub = Hub(None)
         url = await hub.start()
         if version is not None:
@@ -310,7 +307,7 @@ def test_a_device_that_refuses_or_finds_no_game_says_so_in_one_sentence_and_by_i
     assert "palmatch: " in wrong.decode()
 
 
-def children_of(process: int) -> list[int]:
+def children_of(process):
     """The numbers of the processes that a process has started, and theirs."""
     parents = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -320,7 +317,7 @@ def children_of(process: int) -> list[int]:
     return own + [child for number in own for child in children_of(number)]
 
 
-def is_running(process: int) -> bool:
+def is_running(process):
     try:
         state = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except OSError:
@@ -330,7 +327,7 @@ def is_running(process: int) -> bool:
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are found in /proc, which Linux has")
 @pytest.mark.skipif(MOSQUITTO is None, reason="Mosquitto is not installed (apt-get install mosquitto)")
-def test_no_process_of_a_demo_stays_behind_when_it_is_killed(tmp_path: Path) -> None:
+def test_no_process_of_a_demo_stays_behind_when_it_is_killed(tmp_path):
     # Its devices, the broker, and the two that end it.
     processes = 4
     with party("demo", "--transport", "mqtt", "--out", "out", folder=tmp_path) as demo:

@@ -1,11 +1,7 @@
-from __future__ import annotations
-
 import asyncio
 import io
 import json
 import logging
-from collections.abc import Iterator
-from pathlib import Path
 from urllib.parse import quote
 
 import cbor2
@@ -21,7 +17,7 @@ from palmatch.live.transport.exchange import CBOR, Op, frame
 
 
 @pytest.fixture
-def stream() -> Iterator[io.StringIO]:
+def stream():
     stream = io.StringIO()
     handler = set_up(stream=stream)
     yield stream
@@ -32,7 +28,7 @@ def stream() -> Iterator[io.StringIO]:
         logger.setLevel(logging.NOTSET)
 
 
-def test_logs_are_json_lines_with_public_fields_only(stream: io.StringIO) -> None:
+def test_logs_are_json_lines_with_public_fields_only(stream):
     log = logging.getLogger("palmatch.live.board")
     log.info("game over", extra={"game": "g", "matched": 3, "position": (40.7, -74.0), "tag": b"secret"})
     log.info("joined %s", "alice at 40.7")
@@ -51,7 +47,7 @@ def test_logs_are_json_lines_with_public_fields_only(stream: io.StringIO) -> Non
         assert secret not in stream.getvalue()
 
 
-def test_a_flood_of_refusals_is_logged_once_a_minute(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flood_of_refusals_is_logged_once_a_minute(stream, monkeypatch):
     log = logging.getLogger("palmatch.live.hub")
     for minute in range(3):
         monkeypatch.setattr("time.time", lambda minute=minute: 60.0 * minute)
@@ -62,11 +58,11 @@ def test_a_flood_of_refusals_is_logged_once_a_minute(stream: io.StringIO, monkey
     assert len(stream.getvalue().splitlines()) == 6
 
 
-def test_clients_choose_neither_what_is_logged_nor_how_many_lines(stream: io.StringIO, tmp_path: Path) -> None:
+def test_clients_choose_neither_what_is_logged_nor_how_many_lines(stream, tmp_path):
     """Names of fields, kinds and versions of their own, HTTP that is none, and bodies that end in the middle."""
     issuer = Issuer(tmp_path / "issuer.db", Signer.fresh())
 
-    async def send(url: str, data: bytes) -> None:
+    async def send(url, data):
         host, port = url.removeprefix("ws://").removesuffix("/bus").split(":")
         _, writer = await asyncio.open_connection(host, int(port))
         writer.write(data)
@@ -74,7 +70,7 @@ def test_clients_choose_neither_what_is_logged_nor_how_many_lines(stream: io.Str
         await asyncio.sleep(0.01)
         writer.transport.abort()
 
-    async def main() -> None:
+    async def main():
         hub = Hub()
         url = await hub.start(routes=[issuer.route()])
         post = "POST /token HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n"

@@ -1,7 +1,5 @@
 """The page for operators, run top to bottom: its commands, its units and its compose file, in processes."""
 
-from __future__ import annotations
-
 import asyncio
 import configparser
 import json
@@ -15,10 +13,9 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trustme
@@ -31,7 +28,7 @@ from palmatch.errors import TransportError
 from palmatch.live import ops
 from palmatch.live.codec import decode
 from palmatch.live.topics import Topic
-from palmatch.live.transport import Transport, connect
+from palmatch.live.transport import connect
 from palmatch.live.trust import load_trust
 from running import run
 
@@ -42,7 +39,7 @@ VEHICLES = "id,lat,lon\nv1,40.7510,-73.9900\nv2,40.7520,-73.9910\n"
 class Site:
     """A machine as the page has it, in a folder: its paths, its ports, and systemd."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.folder = folder
         self.services: dict[str, Service] = {}
         self.others: list[list[str]] = []
@@ -56,17 +53,17 @@ class Site:
         self.write_program(folder / "bin" / "palmatch")
         self.renew()
 
-    def write_program(self, path: Path) -> None:
+    def write_program(self, path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f'#!/bin/sh\nexec {shlex.join(PALMATCH)} "$@"\n')
         path.chmod(0o755)
 
-    def renew(self) -> None:
+    def renew(self):
         issued = self.authority.issue_cert("localhost")
         (self.folder / "etc/palmatch/chain.pem").write_bytes(b"".join(part.bytes() for part in issued.cert_chain_pems))
         (self.folder / "etc/palmatch/key.pem").write_bytes(issued.private_key_pem.bytes())
 
-    def certificate(self) -> bytes:
+    def certificate(self):
         context = ssl.create_default_context(cafile=self.folder / "authority.pem")
         with (
             socket.create_connection(("localhost", int(self.places["8765"])), timeout=30) as plain,
@@ -74,12 +71,12 @@ class Site:
         ):
             return secure.getpeercert(binary_form=True) or b""
 
-    def replaced(self, line: str) -> str:
+    def replaced(self, line):
         for old, new in self.places.items():
             line = re.sub(rf"(?<!\w){re.escape(old)}\b", new, line)
         return line
 
-    def run(self, line: str) -> None:
+    def run(self, line):
         words = shlex.split(self.replaced(line))
         match words[0].rsplit("/", 1)[-1]:
             case "systemctl":
@@ -98,7 +95,7 @@ class Site:
                 told = subprocess.run(words, cwd=self.folder, env=environment, capture_output=True, text=True)
                 assert told.returncode == 0, (line, told.stdout, told.stderr)
 
-    def systemctl(self, verb: str, *names: str) -> None:
+    def systemctl(self, verb, *names):
         for name in names:
             if verb == "reload":
                 unit = self.unit(name)
@@ -110,19 +107,19 @@ class Site:
                 variables = {"SSL_CERT_FILE": str(self.folder / "authority.pem")}
                 self.services[name] = Service(self.unit(name)["ExecStart"].split(), self.folder, **variables)
 
-    def unit(self, name: str) -> dict[str, str]:
+    def unit(self, name):
         unit = configparser.ConfigParser(interpolation=None, strict=False)
-        unit.optionxform = str  # type: ignore[assignment, method-assign]
+        unit.optionxform = str
         unit.read_string(self.replaced((self.folder / f"etc/systemd/system/{name}.service").read_text()))
         assert unit["Service"]["Restart"] == "always"
         return dict(unit["Service"])
 
-    def palmatch(self, *words: str) -> Service:
+    def palmatch(self, *words):
         variables = {"SSL_CERT_FILE": str(self.folder / "authority.pem")}
         return Service([*PALMATCH, *words], self.folder, **variables)
 
 
-def blocks() -> list[tuple[str, list[str]]]:
+def blocks():
     """The commands of the page, block by block, with the heading that each stands below."""
     found, heading = [], ""
     for part in re.findall(r"^## .*$|^```bash\n(?:.|\n)*?^```$", OPERATE.read_text(), flags=re.MULTILINE):
@@ -134,7 +131,7 @@ def blocks() -> list[tuple[str, list[str]]]:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
+def site(tmp_path):
     (tmp_path / "vehicles.csv").write_text(VEHICLES)
     found = Site(tmp_path)
     yield found
@@ -143,7 +140,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
             service.stop()
 
 
-def test_the_page_for_operators_is_done_as_it_is_written(site: Site) -> None:
+def test_the_page_for_operators_is_done_as_it_is_written(site):
     checks: dict[str, Callable[[Site], None]] = {"systemd": plays, "TLS": lambda _: None, "Rotate keys": has_new_keys}
     done = []
     for heading, lines in blocks():
@@ -167,7 +164,7 @@ def test_the_page_for_operators_is_done_as_it_is_written(site: Site) -> None:
         assert all({"event", "time"} <= set(one) for one in service.events)
 
 
-def device(site: Site, *more: str) -> Service:
+def device(site, *more):
     hub, issuer = f"wss://localhost:{site.places['8765']}/bus", f"https://localhost:{site.places['8766']}/token"
     return site.palmatch(
         "live", "device", "--at", "40.7505,-73.9905", "--ledger", "alice.ledger", "--trust", "keys/trust.json",
@@ -175,7 +172,7 @@ def device(site: Site, *more: str) -> Service:
     )  # fmt: skip
 
 
-def plays(site: Site) -> None:
+def plays(site):
     """A game is played over TLS by all parties, and a device tells programs what came of it."""
     for name, event in (("board", "listening"), ("issuer", "listening"), ("gateway", "serving")):
         site.services[f"palmatch-{name}"].wait(event)
@@ -194,13 +191,13 @@ def plays(site: Site) -> None:
     assert budget["lifetime"] == 7 * 52
 
 
-def has_new_keys(site: Site) -> None:
+def has_new_keys(site):
     """A game is opened under the new key, and no service was started again for that."""
     board, trust = site.services["palmatch-board"], load_trust(site.folder / "keys" / "trust.json")
     assert [one.board for one in trust.former] != [trust.board]
     before = board.count("opened")
 
-    async def opened(game: str) -> bool:
+    async def opened(game):
         context = ssl.create_default_context(cafile=site.folder / "authority.pem")
         transport = await connect(f"wss://localhost:{site.places['8765']}/bus", tls=context)
         topic = Topic(game, "open")
@@ -215,7 +212,7 @@ def has_new_keys(site: Site) -> None:
     raise AssertionError("No game was opened under the new key.")
 
 
-def test_the_numbers_of_page_dashboard_and_rules_are_those_that_services_count() -> None:
+def test_the_numbers_of_page_dashboard_and_rules_are_those_that_services_count():
     text = OPERATE.read_text()
     counted = set(ops._NUMBERS)
     assert set(re.findall(r"`(palmatch_\w+?)[`{]", text)) == counted
@@ -229,7 +226,7 @@ def test_the_numbers_of_page_dashboard_and_rules_are_those_that_services_count()
             assert not labels or labels in ops._NUMBERS[re.sub(r"_(bucket|sum|count)$", "", name)][2]
 
 
-async def reached(url: str, **options: Any) -> Transport:
+async def reached(url, **options):
     """Connect, as soon as that is possible."""
     async with asyncio.timeout(200):
         while True:
@@ -238,19 +235,19 @@ async def reached(url: str, **options: Any) -> Transport:
             await asyncio.sleep(0.2)
 
 
-async def heard(url: str, patterns: Sequence[str]) -> None:
+async def heard(url, patterns):
     """Wait until something was published under each pattern."""
     transport = await reached(url)
     async with asyncio.timeout(200):
         for pattern in patterns:
             came = asyncio.Event()
-            await transport.subscribe(pattern, lambda _topic, _packet, came=came: came.set())  # type: ignore[misc]
+            await transport.subscribe(pattern, lambda _topic, _packet, came=came: came.set())
             await came.wait()
     await transport.close()
 
 
 @pytest.mark.skipif(MOSQUITTO is None, reason="Mosquitto is not installed (apt-get install mosquitto)")
-def test_the_services_of_the_compose_file_start_and_answer(tmp_path: Path) -> None:
+def test_the_services_of_the_compose_file_start_and_answer(tmp_path):
     services = yaml.safe_load((EXAMPLES / "compose.yaml").read_text())["services"]
     (tmp_path / "vehicles.csv").write_text(VEHICLES)
     port = str(free_port())
@@ -273,7 +270,7 @@ def test_the_services_of_the_compose_file_start_and_answer(tmp_path: Path) -> No
         asyncio.run(heard(f"mqtt://127.0.0.1:{port}", ("pm/1/+/issuer", "pm/1/+/open", "pm/1/+/resource/+")))
 
 
-def test_systemd_accepts_the_units(tmp_path: Path) -> None:
+def test_systemd_accepts_the_units(tmp_path):
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
         pytest.skip("systemd-analyze is not on this machine")

@@ -1,17 +1,12 @@
 """What an operator meets: a disk that is full, a list that cannot be read. The real commands, in processes."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric import rsa
 
 from live.buses import KEYS, TRUST
 from live.conftest import free_port
@@ -30,7 +25,7 @@ TIMES = ("--every", "7s", "--joining", "3s", "--slot", "2s")
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def small_disk(tmp_path):
     """A file system of 8 MB."""
     folder = tmp_path / "disk"
     folder.mkdir()
@@ -48,12 +43,12 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 class Lines:
     """What a process writes to its standard error, as it comes."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process):
         self.lines: list[dict[str, object]] = []
         self._process, self._came = process, threading.Condition()
         threading.Thread(target=self._read, daemon=True).start()
 
-    def _read(self) -> None:
+    def _read(self):
         assert self._process.stderr is not None
         for line in self._process.stderr:
             with self._came:
@@ -61,16 +56,16 @@ class Lines:
                 self.lines.append(json.loads(line))
                 self._came.notify()
 
-    def events(self, name: str) -> list[dict[str, object]]:
+    def events(self, name):
         return [line for line in self.lines if line["event"] == name]
 
-    def wait(self, name: str) -> None:
+    def wait(self, name):
         with self._came:
             assert self._came.wait_for(lambda: self.events(name), 60), self.lines
 
 
 @contextmanager
-def board(keys: Path, folder: Path, listed: str = "vehicles.csv") -> Iterator[tuple[subprocess.Popen[str], Lines, int]]:
+def board(keys, folder, listed="vehicles.csv"):
     (folder / "vehicles.csv").write_text(VEHICLES)
     made = run("live", "operator", keys, "--resources", "vehicles.csv", "--member", "alice", folder=folder)
     assert made.returncode == 0, made.stderr
@@ -80,7 +75,7 @@ def board(keys: Path, folder: Path, listed: str = "vehicles.csv") -> Iterator[tu
         yield process, Lines(process), port
 
 
-def match_device(keys: Path, folder: Path, port: int) -> None:
+def match_device(keys, folder, port):
     hub = ("--trust", keys / "trust.json", "--hub", f"ws://127.0.0.1:{port}/bus")
     with party("resource", keys / "gateway.json", *hub, folder=folder) as gateway:
         line_of(gateway, "Serving")
@@ -89,7 +84,7 @@ def match_device(keys: Path, folder: Path, port: int) -> None:
         assert "matched to v" in told.stdout, told.stdout + told.stderr
 
 
-def test_a_full_disk_is_one_sentence_and_the_game_goes_on_when_there_is_room(small_disk: Path, tmp_path: Path) -> None:
+def test_a_full_disk_is_one_sentence_and_the_game_goes_on_when_there_is_room(small_disk, tmp_path):
     keys = small_disk / "keys"
     with board(keys, tmp_path) as (process, lines, port):
         with (small_disk / "filler").open("wb", buffering=0) as filler, suppress(OSError):
@@ -107,7 +102,7 @@ def test_a_full_disk_is_one_sentence_and_the_game_goes_on_when_there_is_room(sma
         assert not any("exception" in line for line in lines.lines)
 
 
-def test_a_resource_list_that_cannot_be_read_leaves_the_last_good_one(tmp_path: Path) -> None:
+def test_a_resource_list_that_cannot_be_read_leaves_the_last_good_one(tmp_path):
     with board(tmp_path / "keys", tmp_path) as (process, lines, port):
         (tmp_path / "vehicles.csv").write_text("id,lat,lon\nv1,nowhere,-73.99\n")
         lines.wait("resource list")
@@ -115,7 +110,7 @@ def test_a_resource_list_that_cannot_be_read_leaves_the_last_good_one(tmp_path: 
         assert process.poll() is None
 
 
-def test_parties_that_are_started_before_their_hub_wait_for_it(tmp_path: Path) -> None:
+def test_parties_that_are_started_before_their_hub_wait_for_it(tmp_path):
     (tmp_path / "vehicles.csv").write_text(VEHICLES)
     keys, port = tmp_path / "keys", free_port()
     made = run("live", "operator", keys, "--resources", "vehicles.csv", "--member", "alice", folder=tmp_path)
@@ -133,7 +128,7 @@ def test_parties_that_are_started_before_their_hub_wait_for_it(tmp_path: Path) -
             line_of(device, "matched to v")
 
 
-def test_a_device_waits_for_a_hub_as_long_as_it_waits_for_a_game(tmp_path: Path) -> None:
+def test_a_device_waits_for_a_hub_as_long_as_it_waits_for_a_game(tmp_path):
     (tmp_path / "v.csv").write_text(VEHICLES)
     made = run("live", "operator", "keys", "--resources", "v.csv", "--member", "a", folder=tmp_path)
     assert made.returncode == 0, made.stderr
@@ -145,12 +140,12 @@ def test_a_device_waits_for_a_hub_as_long_as_it_waits_for_a_game(tmp_path: Path)
     assert "Cannot connect to" in told.stderr
 
 
-def test_a_device_asks_an_issuer_that_is_away_again(issuer: rsa.RSAPrivateKey, tmp_path: Path) -> None:
+def test_a_device_asks_an_issuer_that_is_away_again(issuer, tmp_path):
     member, port = Signer.fresh(), free_port()
     books = Issuer(tmp_path / "issuer.db", Signer.fresh())
     books.register([member.public])
 
-    async def main() -> None:
+    async def main():
         ask = issuer_at(f"http://127.0.0.1:{port}/token", member)
         books.announcement("g")
         waiting = asyncio.create_task(ask("g", tokens.request(books.key("g"), "g", Signer.fresh().public).blinded))
@@ -165,7 +160,7 @@ def test_a_device_asks_an_issuer_that_is_away_again(issuer: rsa.RSAPrivateKey, t
     books.close()
 
 
-def test_vehicles_that_are_reserved_are_not_offered_because_none_is_free(tmp_path: Path) -> None:
+def test_vehicles_that_are_reserved_are_not_offered_because_none_is_free(tmp_path):
     feed = tmp_path / "vehicle_status.json"
     vehicle = {"vehicle_id": "v1", "lat": 40.751, "lon": -73.99}
     feed.write_text(json.dumps({"data": {"vehicles": [vehicle]}}))
@@ -175,7 +170,7 @@ def test_vehicles_that_are_reserved_are_not_offered_because_none_is_free(tmp_pat
         assert process.poll() is None
 
 
-def test_what_could_not_be_written_makes_the_next_commit_fail_also_if_there_is_room_by_then(small_disk: Path) -> None:
+def test_what_could_not_be_written_makes_the_next_commit_fail_also_if_there_is_room_by_then(small_disk):
     topic, filler = Topic("g", "report"), small_disk / "filler"
     journal = Journal(small_disk / "board.db")
     journal.begin("g", bytes(32))
@@ -197,12 +192,10 @@ def test_what_could_not_be_written_makes_the_next_commit_fail_also_if_there_is_r
 
 
 @pytest.mark.parametrize(("off", "words"), [(0.5, None), (-0.5, None), (7.0, "7.0 s ahead of"), (-7.0, "7.0 s behind")])
-def test_a_device_whose_clock_is_off_says_so_with_the_difference_before_it_takes_part(
-    tmp_path: Path, off: float, words: str | None
-) -> None:
+def test_a_device_whose_clock_is_off_says_so_with_the_difference_before_it_takes_part(tmp_path, off, words):
     member, said, now = Signer.fresh(), list[str](), 1_700_000_000.0
 
-    async def main() -> None:
+    async def main():
         issuer = Issuer(tmp_path / "issuer.db", KEYS["issuer"], clock=lambda: now)
         issuer.register([member.public])
         hub = Hub(TRUST)
@@ -220,7 +213,7 @@ def test_a_device_whose_clock_is_off_says_so_with_the_difference_before_it_takes
     assert all(text.startswith(f"This device's clock is {words} the issuer's") for text in said)
 
 
-def test_a_slow_answer_does_not_look_like_a_clock_that_is_off() -> None:
+def test_a_slow_answer_does_not_look_like_a_clock_that_is_off():
     assert clock_difference(10.0, 12.0, 14.0) == 0.0
     assert clock_difference(10.0, 8.5, 14.0) == 1.5
     assert clock_difference(10.0, 16.5, 14.0) == -2.5

@@ -1,11 +1,8 @@
 """Keys of a service that runs: resources and members that come later, and those that are removed."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -30,7 +27,6 @@ from palmatch.live.topics import Topic
 from palmatch.live.transport import Access, Credentials, Hub, connect
 from palmatch.live.transport.exchange import hello
 from palmatch.live.trust import (
-    Trust,
     TrustFile,
     add_members,
     certificates_of,
@@ -48,12 +44,12 @@ NAMES = ("v1", "v2", "s#1", "s#2")
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     write_keys(tmp_path / "keys", PARTITION, NAMES, members=("alice", "bob"))
     return tmp_path / "keys"
 
 
-def accepts(trust: Trust, name: str, packet: bytes) -> bool:
+def accepts(trust, name, packet):
     """Whether a device with this trust file would seal its position to a resource."""
     try:
         trust.certified(decode(Topic("g", "resource", name), packet), int(time.time() * 1000))
@@ -62,11 +58,11 @@ def accepts(trust: Trust, name: str, packet: bytes) -> bool:
     return True
 
 
-def contents(folder: Path) -> dict[str, bytes]:
+def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_a_resource_that_is_certified_later_has_the_gateways_keys_and_nothing_else_changes(folder: Path) -> None:
+def test_a_resource_that_is_certified_later_has_the_gateways_keys_and_nothing_else_changes(folder):
     before, old = contents(folder), load_gateway(folder / "gateway.json")
     assert certify(folder, ["v1", "v9"], 366 * DAY) == ["v9"]
     assert certify(folder, ["v1", "v9"], 366 * DAY) == []
@@ -78,14 +74,14 @@ def test_a_resource_that_is_certified_later_has_the_gateways_keys_and_nothing_el
     assert accepts(load_trust(folder / "trust.json"), "v9", new.certificates["v9"])
 
 
-def test_a_certificate_that_ends_soon_is_renewed(folder: Path) -> None:
+def test_a_certificate_that_ends_soon_is_renewed(folder):
     assert certify(folder, ["v9"], 30 * DAY) == ["v9"]
     ends = certificates_of(load_gateway(folder / "gateway.json"))["v9"].until
     assert certify(folder, ["v9"], 366 * DAY) == ["v9"]
     assert certificates_of(load_gateway(folder / "gateway.json"))["v9"].until > ends
 
 
-def test_a_removed_resource_is_refused_by_devices_with_the_new_trust_file_alone(folder: Path) -> None:
+def test_a_removed_resource_is_refused_by_devices_with_the_new_trust_file_alone(folder):
     old, packets = load_trust(folder / "trust.json"), load_gateway(folder / "gateway.json").certificates
     assert remove_resources(folder, ["v1", "s"]) == ["v1", "s#1", "s#2"]
     new = load_trust(folder / "trust.json", old.operator)
@@ -100,7 +96,7 @@ def test_a_removed_resource_is_refused_by_devices_with_the_new_trust_file_alone(
     assert replace(last, removed=old.removed, version=old.version, until=old.until) == old
 
 
-def test_a_resource_that_was_removed_can_be_certified_again_and_its_old_certificate_stays_refused(folder: Path) -> None:
+def test_a_resource_that_was_removed_can_be_certified_again_and_its_old_certificate_stays_refused(folder):
     packets = load_gateway(folder / "gateway.json").certificates
     remove_resources(folder, ["v1"])
     with pytest.raises(InputError, match="valid for longer"):
@@ -113,7 +109,7 @@ def test_a_resource_that_was_removed_can_be_certified_again_and_its_old_certific
     assert not accepts(trust, "v1", packets["v1"])
 
 
-def test_a_change_without_the_operators_key_or_of_what_is_not_there_changes_nothing(folder: Path) -> None:
+def test_a_change_without_the_operators_key_or_of_what_is_not_there_changes_nothing(folder):
     before = contents(folder)
     for change in (
         lambda: remove_resources(folder, ["v2", "nowhere"]),
@@ -134,9 +130,7 @@ def test_a_change_without_the_operators_key_or_of_what_is_not_there_changes_noth
         remove_resources(folder, ["v1"])
 
 
-def test_a_service_reads_what_was_changed_and_takes_neither_an_older_trust_file_nor_another_partition(
-    folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_service_reads_what_was_changed_and_takes_neither_an_older_trust_file_nor_another_partition(folder, caplog):
     trusted = TrustFile(folder / "trust.json")
     first = trusted.latest()
     remove_resources(folder, ["v1"])
@@ -155,13 +149,13 @@ def test_a_service_reads_what_was_changed_and_takes_neither_an_older_trust_file_
     assert caplog.messages.count("trust file") == 4
 
 
-def test_a_board_offers_a_removed_resource_again_once_it_has_shown_a_later_certificate(folder: Path) -> None:
+def test_a_board_offers_a_removed_resource_again_once_it_has_shown_a_later_certificate(folder):
     packets = load_gateway(folder / "gateway.json").certificates
     remove_resources(folder, ["v1"])
     certify(folder, ["v1"], 400 * DAY)
     later = load_gateway(folder / "gateway.json").certificates["v1"]
 
-    async def main() -> None:
+    async def main():
         board = MemoryBroker().connect(Access("board"))
         holds = Reservations(board, load_trust(folder / "trust.json"), hold=1, grace=1)
         where = str(Topic("g", "resource", "v1"))
@@ -175,11 +169,11 @@ def test_a_board_offers_a_removed_resource_again_once_it_has_shown_a_later_certi
     asyncio.run(main())
 
 
-def test_a_hub_takes_no_removed_resource_for_its_gateway(folder: Path) -> None:
+def test_a_hub_takes_no_removed_resource_for_its_gateway(folder):
     gateway = load_gateway(folder / "gateway.json")
     remove_resources(folder, ["v1"])
 
-    async def main() -> None:
+    async def main():
         hub = Hub(load_trust(folder / "trust.json"))
         url = await hub.start()
         packets = tuple(gateway.certificates.values())
@@ -193,13 +187,13 @@ def test_a_hub_takes_no_removed_resource_for_its_gateway(folder: Path) -> None:
     asyncio.run(main())
 
 
-def asked(issuer: Issuer, member: Signer, game: str) -> bytes:
+def asked(issuer, member, game):
     blinded = tokens.request(issuer.key(game), game, bytes(32)).blinded
     data = token_request(member, game, blinded)
     return issuer.answer(data[64:], data[:64]).blind_signature
 
 
-def test_a_member_that_was_removed_gets_no_further_token_without_a_restart(folder: Path, tmp_path: Path) -> None:
+def test_a_member_that_was_removed_gets_no_further_token_without_a_restart(folder, tmp_path):
     issuer = Issuer(tmp_path / "issuer.db", Signer.fresh())
     issuer.follow(folder / "members.txt")
     alice, bob = (Signer(load_secret(folder / f"member-{name}.key")) for name in ("alice", "bob"))
@@ -222,7 +216,7 @@ def test_a_member_that_was_removed_gets_no_further_token_without_a_restart(folde
     issuer.close()
 
 
-def test_a_brokers_configuration_is_written_again_with_the_same_passwords(tmp_path: Path) -> None:
+def test_a_brokers_configuration_is_written_again_with_the_same_passwords(tmp_path):
     first = Mosquitto(gateways={"gateway": ("v1",)}).write(tmp_path)
     second = Mosquitto(gateways={"gateway": ("v1", "v9"), "depot": ("v2",)}).write(tmp_path)
     assert first.items() <= second.items()
@@ -231,7 +225,7 @@ def test_a_brokers_configuration_is_written_again_with_the_same_passwords(tmp_pa
 
 
 @pytest.mark.skipif(MOSQUITTO is None, reason="Mosquitto is not installed (apt-get install mosquitto)")
-def test_a_running_broker_takes_a_new_resource_after_a_signal(tmp_path: Path) -> None:
+def test_a_running_broker_takes_a_new_resource_after_a_signal(tmp_path):
     """As docs/live-operate.md says: write its configuration again, and send it SIGHUP."""
     import os
     import signal
@@ -240,7 +234,7 @@ def test_a_running_broker_takes_a_new_resource_after_a_signal(tmp_path: Path) ->
     broker = Broker(Mosquitto(gateways={"gateway": ("v1",)}, **options), tmp_path)
     seen: list[bytes] = []
 
-    async def shown() -> None:
+    async def shown():
         url = f"mqtt://127.0.0.1:{options['port']}"
         device = await connect(url)
         gateway = await connect(url, user="gateway", password=broker.passwords["gateway"])
@@ -264,9 +258,7 @@ def test_a_running_broker_takes_a_new_resource_after_a_signal(tmp_path: Path) ->
         broker.close()
 
 
-def test_a_trust_file_has_a_version_and_an_end_and_each_change_makes_a_later_one(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trust_file_has_a_version_and_an_end_and_each_change_makes_a_later_one(folder, monkeypatch):
     trust = load_trust(folder / "trust.json")
     known = {"version", "until", "operator", "board", "issuer", "partition", "removed", "former", "address"}
     assert set(msgspec.to_builtins(trust)) == known
@@ -290,7 +282,7 @@ def test_a_trust_file_has_a_version_and_an_end_and_each_change_makes_a_later_one
 
 
 @pytest.mark.parametrize("name", ["v", 60 * "\U0001f697"])
-def test_a_gateway_of_thousands_of_resources_fits_into_what_a_board_allows_its_message(folder: Path, name: str) -> None:
+def test_a_gateway_of_thousands_of_resources_fits_into_what_a_board_allows_its_message(folder, name):
     certify(folder, [f"{name}{number:04d}" for number in range(100)], 366 * DAY)
     gateway = load_gateway(folder / "gateway.json")
     packets = tuple(packet for found, packet in gateway.certificates.items() if found.startswith(name))
@@ -299,7 +291,7 @@ def test_a_gateway_of_thousands_of_resources_fits_into_what_a_board_allows_its_m
     assert 2**20 / 10_000 < len(said) / len(packets) < live_services._CERTIFICATE
 
 
-def test_a_device_keeps_to_its_operator_and_to_the_newest_trust_file(folder: Path, tmp_path: Path) -> None:
+def test_a_device_keeps_to_its_operator_and_to_the_newest_trust_file(folder, tmp_path):
     """Whatever it is given later, before it asks for a token or takes part in a game."""
     first = load_trust(folder / "trust.json")
     remove_resources(folder, ["v1"])
@@ -307,10 +299,10 @@ def test_a_device_keeps_to_its_operator_and_to_the_newest_trust_file(folder: Pat
     other = replace(second, operator=Signer.fresh().public)
     ended = replace(second, version=3, until=int(time.time() * 1000) - 1)
 
-    async def ask(_: str, __: bytes) -> bytes:
+    async def ask(_, __):
         raise AssertionError("A token was asked for.")
 
-    async def taking_part(trust: Trust) -> None:
+    async def taking_part(trust):
         with Ledger(tmp_path / "ledger", agent="ada", lifetime=units_of(1.0)) as ledger:
             device = Device(trust, tmp_path, ledger, ask)
             transport = MemoryBroker(0).connect()

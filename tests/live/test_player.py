@@ -1,21 +1,14 @@
-from __future__ import annotations
-
 import asyncio
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
-from cryptography.hazmat.primitives.asymmetric import rsa
 
-from live.buses import KEYS, TRUST, Bus, Join, MemoryBus
+from live.buses import KEYS, TRUST, MemoryBus
 from live.examples import MESSAGES, topic
 from live.listening import Listener, clock
 from live.memory import MemoryBroker, MemoryTransport, VirtualLoop, run_virtual
 from live.small_game import GAME, NAMES, BidRules, ReportRules, Resources, announce, opening, player
-from palmatch.device import messages as m
 from palmatch.device import state
 from palmatch.device.ledger import units_of
 from palmatch.device.messages import pack
@@ -28,19 +21,17 @@ from palmatch.live.codec import decode
 from palmatch.live.journal import Journal
 from palmatch.live.keys import Signer, verify
 from palmatch.live.records import bulletin_record, table_record
-from palmatch.live.rules import Accepted, RegionUpdate
 from palmatch.live.session import DeviceSession
 from palmatch.live.tokens import forget, forget_older, identity
 from palmatch.live.topics import Topic
-from palmatch.live.transport import Access, Transport
-from palmatch.live.transport.exchange import Seen
+from palmatch.live.transport import Access
 
 
 @pytest.mark.parametrize("protocol", ["report", "bids"])
 def test_devices_report_or_bid_are_matched_and_only_their_resource_learns_where_they_are(
-    bus: Bus, memory_folder: Path, issuer: rsa.RSAPrivateKey, protocol: str
-) -> None:
-    async def main(join: Join) -> None:
+    bus, memory_folder, issuer, protocol
+):
+    async def main(join):
         resources, listener = Resources(), Listener()
         await listener.listen(await join())
         await resources.serve(join)
@@ -71,12 +62,10 @@ def test_devices_report_or_bid_are_matched_and_only_their_resource_learns_where_
 
 
 @pytest.mark.parametrize("announced", [False, True])
-def test_an_issuer_key_for_one_device_gets_no_join(
-    memory_folder: Path, issuer: rsa.RSAPrivateKey, announced: bool
-) -> None:
+def test_an_issuer_key_for_one_device_gets_no_join(memory_folder, issuer, announced):
     """Whether the board names that key, or all others' key and only the token is signed by that one."""
 
-    async def main(join: Join) -> None:
+    async def main(join):
         journal, own = Journal(memory_folder / "board.db"), tokens.new_key()
         board = Board(await join("board"), KEYS["board"], journal, clock=clock, threads=False)
         await announce(join, issuer)
@@ -92,10 +81,8 @@ def test_an_issuer_key_for_one_device_gets_no_join(
     MemoryBus().run(main)
 
 
-def test_an_answer_that_the_resource_did_not_sign_is_not_believed(
-    memory_folder: Path, issuer: rsa.RSAPrivateKey, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def main(join: Join) -> None:
+def test_an_answer_that_the_resource_did_not_sign_is_not_believed(memory_folder, issuer, monkeypatch):
+    async def main(join):
         resources = Resources()
         await resources.serve(join)
         await announce(join, issuer)
@@ -114,14 +101,14 @@ def test_an_answer_that_the_resource_did_not_sign_is_not_believed(
     MemoryBus().run(main)
 
 
-def test_a_device_that_dies_at_any_point_has_one_identity_in_a_game(tmp_path: Path, issuer: rsa.RSAPrivateKey) -> None:
+def test_a_device_that_dies_at_any_point_has_one_identity_in_a_game(tmp_path, issuer):
     asked: list[bytes] = []
 
-    async def dying(blinded: bytes) -> bytes:
+    async def dying(blinded):
         asked.append(blinded)
         raise RuntimeError
 
-    async def answering(blinded: bytes) -> bytes:
+    async def answering(blinded):
         asked.append(blinded)
         return tokens.blind_sign(issuer, blinded)
 
@@ -156,35 +143,33 @@ class CutOff(MemoryTransport):
     _FROM, _UNTIL = 1.4, 13.4
 
     @property
-    def is_cut(self) -> bool:
+    def is_cut(self):
         return self._FROM <= asyncio.get_running_loop().time() < self._UNTIL
 
-    async def _subscribe(self, pattern: str) -> None:
+    async def _subscribe(self, pattern):
         if self.is_cut:
             await asyncio.sleep(45)
             raise TransportError("no answer")
         await super()._subscribe(pattern)
 
-    async def _unsubscribe(self, pattern: str) -> None:
+    async def _unsubscribe(self, pattern):
         if not self.is_cut:
             await super()._unsubscribe(pattern)
 
-    def _arrives(self, topic: str, packet: bytes, retained: bool) -> None:
+    def _arrives(self, topic, packet, retained):
         if self.is_cut:
             asyncio.get_running_loop().call_at(self._UNTIL, super()._arrives, topic, packet, retained)
         else:
             super()._arrives(topic, packet, retained)
 
 
-def test_a_device_that_is_cut_off_for_seconds_goes_on_where_it_was(
-    memory_folder: Path, issuer: rsa.RSAPrivateKey
-) -> None:
+def test_a_device_that_is_cut_off_for_seconds_goes_on_where_it_was(memory_folder, issuer):
     """It once gave up when it had asked, for longer than it would wait, what was there since the network was back."""
 
-    async def main() -> None:
+    async def main():
         broker, journal = MemoryBroker(0), Journal(memory_folder / "board.db")
 
-        async def join(role: Any = "device", name: str = "") -> Transport:
+        async def join(role="device", name=""):
             return broker.connect(Access(role, (name,)))
 
         await announce(join, issuer)
@@ -209,33 +194,31 @@ def test_a_device_that_is_cut_off_for_seconds_goes_on_where_it_was(
 class Leaking(DeviceSession):
     """A planted bug: the window begins when the device has decided, not when the slot began."""
 
-    def _later(self, topic: Topic, message: m.Message, offset: float, began: float, window: float, **more: Any) -> None:
+    def _later(self, topic, message, offset, began, window, **more):
         super()._later(topic, message, offset, max(began, self._clock()), window, **more)
 
 
 class Patient(BidRules):
     """A game that goes on to its last slot, whoever bids."""
 
-    def close(self, slot: int, said: Sequence[Accepted]) -> tuple[Mapping[str, RegionUpdate], bool]:
+    def close(self, slot, said):
         return super().close(slot, said)[0], False
 
 
 class Hasty(DeviceSession):
     """A planted bug: a device that goes by the board's slot alone, however short it is."""
 
-    def _later(self, *given: Any, **more: Any) -> None:
+    def _later(self, *given, **more):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(state, "LEAST_MARGIN", 1e-9)
             super()._later(*given, **more)
 
 
-def bid_times(
-    folder: Path, issuer: rsa.RSAPrivateKey, thinking: float, kind: type[DeviceSession], slot: float = 0.8
-) -> list[float]:
+def bid_times(folder, issuer, thinking, kind, slot=0.8):
     """Return when a device's bids reach the broker after the bulletin, if it takes this long to decide on them."""
 
     class Slow(BidMachine):
-        def receive(self, record: Any, digest: str) -> Any:
+        def receive(self, record, digest):
             sends = super().receive(record, digest)
             if isinstance(record, Bulletin):
                 loop = asyncio.get_running_loop()
@@ -247,15 +230,15 @@ def bid_times(
     own = folder / f"{thinking}{kind.__name__}{slot}"
     own.mkdir()
 
-    async def main() -> None:
-        def observe(one: Seen) -> None:
+    async def main():
+        def observe(one):
             if one.op == "publish" and "/bid/" in one.topic:
                 seen.append(one.time)
 
         broker = MemoryBroker(0, observer=observe)
 
-        async def join(role: str = "device", name: str = "") -> Transport:
-            return broker.connect(Access(role, (name,)))  # type: ignore[arg-type]
+        async def join(role="device", name=""):
+            return broker.connect(Access(role, (name,)))
 
         await announce(join, issuer)
         await Resources().serve(join)
@@ -276,18 +259,14 @@ def bid_times(
     return seen[:1]
 
 
-def test_when_a_message_leaves_does_not_depend_on_how_long_the_device_thought(
-    memory_folder: Path, issuer: rsa.RSAPrivateKey
-) -> None:
+def test_when_a_message_leaves_does_not_depend_on_how_long_the_device_thought(memory_folder, issuer):
     fast, slow = (bid_times(memory_folder, issuer, thinking, DeviceSession) for thinking in (0.0, 0.1))
     assert len(fast) == 1
     assert fast == pytest.approx(slow, abs=1e-6)
     assert bid_times(memory_folder, issuer, 0.1, Leaking)[0] > fast[0] + 0.05
 
 
-def test_a_board_with_slots_too_short_to_decide_in_does_not_see_how_long_a_device_thought(
-    memory_folder: Path, issuer: rsa.RSAPrivateKey
-) -> None:
+def test_a_board_with_slots_too_short_to_decide_in_does_not_see_how_long_a_device_thought(memory_folder, issuer):
     fast, slow = (bid_times(memory_folder, issuer, thinking, DeviceSession, slot=0.06) for thinking in (0.0, 0.04))
     assert len(fast) == 1
     assert fast == pytest.approx(slow, abs=1e-6)
@@ -295,9 +274,7 @@ def test_a_board_with_slots_too_short_to_decide_in_does_not_see_how_long_a_devic
     assert slow[0] > fast[0] + 0.01
 
 
-def test_a_device_that_thinks_longer_than_its_time_is_late_by_whole_margins(
-    memory_folder: Path, issuer: rsa.RSAPrivateKey
-) -> None:
+def test_a_device_that_thinks_longer_than_its_time_is_late_by_whole_margins(memory_folder, issuer):
     # With an offset of a half a bid leaves after 0.32 s of a slot of 0.8 s, whose margin is 0.08 s.
     [at], [late], [later] = (
         bid_times(memory_folder, issuer, thinking, DeviceSession) for thinking in (0.0, 0.33, 0.39)
@@ -306,7 +283,7 @@ def test_a_device_that_thinks_longer_than_its_time_is_late_by_whole_margins(
     assert late == pytest.approx(at + 0.08, abs=1e-6)
 
 
-def sent_copies(folder: Path, issuer: rsa.RSAPrivateKey, lost: str, board_key: Signer) -> dict[str, int]:
+def sent_copies(folder, issuer, lost, board_key):
     """Return how many joins and reports of two devices reached the broker, the first one of a kind being lost.
 
     `board_key` signs what the board says about whom it has heard.
@@ -316,11 +293,11 @@ def sent_copies(folder: Path, issuer: rsa.RSAPrivateKey, lost: str, board_key: S
     doubted = board_key is not KEYS["board"]
 
     class Lossy(MemoryBroker):
-        def connect(self, access: Access | None = None) -> MemoryTransport:
+        def connect(self, access=None):
             transport = super().connect(access)
             publish = transport._publish
 
-            async def counted(where: str, packet: bytes, retain: bool) -> None:
+            async def counted(where, packet, retain):
                 kind = where.split("/")[3]
                 if kind in seen:
                     seen[kind] += 1
@@ -333,14 +310,14 @@ def sent_copies(folder: Path, issuer: rsa.RSAPrivateKey, lost: str, board_key: S
                 if not (kind == lost and seen[kind] == 1) and not (doubted and [packet] == first[:1]):
                     await publish(where, packet, retain)
 
-            transport._publish = counted  # type: ignore[method-assign]
+            transport._publish = counted
             return transport
 
-    async def main() -> None:
+    async def main():
         broker = Lossy(0)
 
-        async def join(role: str = "device", name: str = "") -> Transport:
-            return broker.connect(Access(role, (name,)))  # type: ignore[arg-type]
+        async def join(role="device", name=""):
+            return broker.connect(Access(role, (name,)))
 
         await announce(join, issuer)
         await Resources().serve(join)
@@ -358,9 +335,7 @@ def sent_copies(folder: Path, issuer: rsa.RSAPrivateKey, lost: str, board_key: S
     return seen
 
 
-def test_joins_and_reports_are_sent_again_until_the_board_has_said_that_it_has_them(
-    memory_folder: Path, issuer: rsa.RSAPrivateKey
-) -> None:
+def test_joins_and_reports_are_sent_again_until_the_board_has_said_that_it_has_them(memory_folder, issuer):
     own, others = KEYS["board"], Signer.fresh()
     cases = {("", own): (2, 2), ("join", own): (3, 2), ("report", own): (2, 3), ("", others): (6, 6)}
     for number, ((lost, key), expected) in enumerate(cases.items()):
@@ -370,19 +345,19 @@ def test_joins_and_reports_are_sent_again_until_the_board_has_said_that_it_has_t
         assert (seen["join"], seen["report"]) == expected, (lost, number)
 
 
-def test_a_report_is_in_time_also_if_its_table_came_late(memory_folder: Path, issuer: rsa.RSAPrivateKey) -> None:
+def test_a_report_is_in_time_also_if_its_table_came_late(memory_folder, issuer):
     class Late(MemoryTransport):
-        def _deliver(self, topic: str, packet: bytes) -> None:
+        def _deliver(self, topic, packet):
             deliver = super()._deliver
             loop, times = asyncio.get_running_loop(), opening(issuer, ReportRules(), "report", 1)
             late = times.joining + times.preparing + 0.6 * times.slot if "/table/" in topic else 0.0
             loop.call_at(max(late, loop.time()), deliver, topic, packet)
 
-    async def main() -> None:
+    async def main():
         broker = MemoryBroker(0)
 
-        async def join(role: str = "device", name: str = "") -> Transport:
-            return broker.connect(Access(role, (name,)))  # type: ignore[arg-type]
+        async def join(role="device", name=""):
+            return broker.connect(Access(role, (name,)))
 
         await announce(join, issuer)
         await Resources().serve(join)
@@ -401,8 +376,8 @@ def test_a_report_is_in_time_also_if_its_table_came_late(memory_folder: Path, is
     run_virtual(main())
 
 
-def test_messages_become_the_records_that_a_device_knows() -> None:
-    def said(kind: str) -> Any:
+def test_messages_become_the_records_that_a_device_knows():
+    def said(kind):
         return verify(decode(topic(kind), KEYS["board"].packet(topic(kind), MESSAGES[kind])), KEYS["board"].public)
 
     table = table_record(said("table"))

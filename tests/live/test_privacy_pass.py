@@ -1,12 +1,9 @@
 """Tokens against an implementation of Privacy Pass by others, from npm: as client, as issuer, and as verifier."""
 
-from __future__ import annotations
-
 from hashlib import sha256
 from pathlib import Path
 
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
 
 from node_packages import Node, node_packages
 from palmatch.live import tokens
@@ -15,12 +12,12 @@ from palmatch.live.keys import Signer
 PROGRAM = Path(__file__).with_name("privacy_pass.mjs")
 
 
-def pss_key(key: rsa.RSAPrivateKey) -> bytes:
+def pss_key(key):
     """The public key with the parameters of RSASSA-PSS, as a client of Privacy Pass is given it."""
     return tokens._PSS_KEY + tokens.public_der(key)[-tokens._KEY_BITS :]
 
 
-def test_a_client_by_others_gets_the_token_of_a_device_from_this_issuer(issuer: rsa.RSAPrivateKey) -> None:
+def test_a_client_by_others_gets_the_token_of_a_device_from_this_issuer(issuer):
     der, one_time = tokens.public_der(issuer), Signer.fresh().public
     with Node(PROGRAM, node_packages()) as others:
         nonce, challenge = sha256(one_time).hexdigest(), tokens.challenge("game-7").hex()
@@ -32,7 +29,7 @@ def test_a_client_by_others_gets_the_token_of_a_device_from_this_issuer(issuer: 
     assert not tokens.is_valid(der, "game-8", one_time, token)
 
 
-def test_a_device_gets_its_token_from_an_issuer_by_others_who_find_it_valid(issuer: rsa.RSAPrivateKey) -> None:
+def test_a_device_gets_its_token_from_an_issuer_by_others_who_find_it_valid(issuer):
     der, one_time = tokens.public_der(issuer), Signer.fresh().public
     pkcs8 = issuer.private_bytes(
         serialization.Encoding.DER, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()

@@ -1,16 +1,12 @@
 """Between games: what was matched stays held, and comes back after a cancellation, a no-show or a public time."""
 
-from __future__ import annotations
-
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric import rsa
 
-from live.buses import FLEET, FLEET_KEYS, KEYS, TRUST, Bus, Join, MemoryBus, certified
+from live.buses import FLEET, FLEET_KEYS, KEYS, TRUST, MemoryBus, certified
 from live.listening import clock
 from palmatch.device import messages as m
 from palmatch.device.ledger import Ledger, units_of
@@ -32,30 +28,22 @@ CARS = np.array([(40.7015, -73.9985), (40.7080, -73.9930)])
 class Dead(Faulty):
     """The transport of a device that dies before its hand-over: nothing leaves it from there on."""
 
-    async def _publish(self, topic: str, packet: bytes, retain: bool) -> None:
+    async def _publish(self, topic, packet, retain):
         if "/handover/" in topic:
             await asyncio.Event().wait()
         await super()._publish(topic, packet, retain)
 
 
-def play_one_game(
-    bus: Bus,
-    folder: Path,
-    issuer: rsa.RSAPrivateKey,
-    *,
-    then: Callable[..., object],
-    grace: float = 100.0,
-    dying: int = 0,
-) -> None:
+def play_one_game(bus, folder, issuer, *, then, grace=100.0, dying=0):
     """Match two devices to two cars; the first ones die while they hold one. Then look at what is held."""
 
-    async def main(join: Join) -> None:
+    async def main(join):
         await Gateway(await join("resource", "fleet"), TRUST, FLEET_KEYS, lambda _: None).start()
         topic = Topic("game-1", "issuer")
         content = m.IssuerKey(key=tokens.public_der(issuer))
         await (await join("issuer")).publish(topic, KEYS["issuer"].packet(topic, content))
 
-        async def ask(_: str, blinded: bytes) -> bytes:
+        async def ask(_, blinded):
             return tokens.blind_sign(issuer, blinded)
 
         board = await join("board")
@@ -76,7 +64,7 @@ def play_one_game(
         await run_board(playing_board, TRUST, lambda: cars, schedule, games=1, holds=holds, series="game")
         await asyncio.sleep(2)
         assert holds.names() == set(FLEET[:2])
-        await then(holds, devices)  # type: ignore[misc]
+        await then(holds, devices)
         for task in playing:
             task.cancel()
         for device, _, _ in devices:
@@ -86,8 +74,8 @@ def play_one_game(
     bus.run(main)
 
 
-def test_what_was_handed_over_is_held_for_its_public_time(memory_folder: Path, issuer: rsa.RSAPrivateKey) -> None:
-    async def then(holds: Reservations, _: object) -> None:
+def test_what_was_handed_over_is_held_for_its_public_time(memory_folder, issuer):
+    async def then(holds, _):
         await asyncio.sleep(200)
         assert holds.names() == set(FLEET[:2])
         await asyncio.sleep(800)
@@ -96,10 +84,8 @@ def test_what_was_handed_over_is_held_for_its_public_time(memory_folder: Path, i
     play_one_game(MemoryBus(), memory_folder, issuer, then=then)
 
 
-def test_a_no_show_frees_the_resource_after_a_shorter_time(
-    bus: Bus, memory_folder: Path, issuer: rsa.RSAPrivateKey
-) -> None:
-    async def then(holds: Reservations, _: object) -> None:
+def test_a_no_show_frees_the_resource_after_a_shorter_time(bus, memory_folder, issuer):
+    async def then(holds, _):
         await asyncio.sleep(5)
         # The other device has handed over, and its car is held on.
         assert len(holds.names()) == 1
@@ -107,29 +93,29 @@ def test_a_no_show_frees_the_resource_after_a_shorter_time(
     play_one_game(bus, memory_folder, issuer, then=then, grace=6.0, dying=1)
 
 
-def test_an_agent_can_cancel_its_own_match_and_no_other(memory_folder: Path, issuer: rsa.RSAPrivateKey) -> None:
-    async def then(holds: Reservations, devices: list[tuple[Device, object, MatchRequest]]) -> None:
+def test_an_agent_can_cancel_its_own_match_and_no_other(memory_folder, issuer):
+    async def then(holds, devices):
         (first, transport, _), (second, _, _) = devices
-        own = await first.identify(transport, "game-1")  # type: ignore[arg-type]
-        other = await second.identify(transport, "game-1")  # type: ignore[arg-type]
+        own = await first.identify(transport, "game-1")
+        other = await second.identify(transport, "game-1")
         topic = Topic("game-1", "cancel")
         for signer, tag in (
             (own.signer, other.tag("game-1")),
             (Signer.fresh(), own.tag("game-1")),
         ):
             forged = signer.packet(topic, m.Cancel(sequence=0, tag=tag))
-            await transport.publish(topic, forged)  # type: ignore[attr-defined]
+            await transport.publish(topic, forged)
         await asyncio.sleep(1)
         assert len(holds.names()) == 2
-        await first.cancel(transport, "game-1")  # type: ignore[arg-type]
+        await first.cancel(transport, "game-1")
         await asyncio.sleep(1)
         assert len(holds.names()) == 1
 
     play_one_game(MemoryBus(), memory_folder, issuer, then=then)
 
 
-def test_a_board_that_starts_again_offers_nothing_that_is_held(memory_folder: Path, issuer: rsa.RSAPrivateKey) -> None:
-    async def then(holds: Reservations, devices: list[tuple[Device, object, MatchRequest]]) -> None:
+def test_a_board_that_starts_again_offers_nothing_that_is_held(memory_folder, issuer):
+    async def then(holds, devices):
         journal = holds._journal
         assert journal is not None
         again = Reservations(holds.transport, TRUST, hold=900, grace=100, clock=clock)
@@ -139,7 +125,7 @@ def test_a_board_that_starts_again_offers_nothing_that_is_held(memory_folder: Pa
         await asyncio.sleep(200)
         assert again.names() == set(FLEET[:2])
         device, transport, _ = devices[0]
-        await device.cancel(transport, "game-1")  # type: ignore[arg-type]
+        await device.cancel(transport, "game-1")
         await asyncio.sleep(1)
         assert len(again.names()) == len(journal.held()) == 1
         await asyncio.sleep(800)
@@ -149,8 +135,8 @@ def test_a_board_that_starts_again_offers_nothing_that_is_held(memory_folder: Pa
     play_one_game(MemoryBus(), memory_folder, issuer, then=then)
 
 
-def test_a_resource_that_answers_for_games_without_end_is_remembered_for_a_few() -> None:
-    async def main(join: Join) -> None:
+def test_a_resource_that_answers_for_games_without_end_is_remembered_for_a_few():
+    async def main(join):
         holds, resource = (
             Reservations(await join("board"), TRUST, hold=900, grace=100, clock=clock),
             await join("resource", "v1"),
@@ -168,8 +154,8 @@ def test_a_resource_that_answers_for_games_without_end_is_remembered_for_a_few()
     MemoryBus().run(main)
 
 
-def test_an_answer_to_another_device_changes_no_hold() -> None:
-    async def main(join: Join) -> None:
+def test_an_answer_to_another_device_changes_no_hold():
+    async def main(join):
         board, resource = await join("board"), await join("resource", "v1")
         holds = Reservations(board, TRUST, hold=900, grace=60, clock=clock)
         await holds.start()

@@ -1,22 +1,15 @@
 """Devices and boards that are killed and started again: what was begun is gone on with, and paid once."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
-from subprocess import Popen
-from typing import Any
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric import rsa
 
-from live.buses import FLEET, FLEET_KEYS, KEYS, TRUST, Join, MemoryBus
+from live.buses import FLEET, FLEET_KEYS, KEYS, TRUST, MemoryBus
 from live.conftest import MOSQUITTO, RUN_AS, Broker, free_port
 from live.listening import clock
 from live.memory import MemoryBroker, run_virtual
@@ -40,7 +33,7 @@ AT = {"alice": "40.7505,-73.9905", "bob": "40.7522,-73.9912"}
 
 
 @pytest.fixture
-def parties() -> Iterator[ExitStack]:
+def parties():
     with ExitStack() as stack:
         yield stack
 
@@ -48,7 +41,7 @@ def parties() -> Iterator[ExitStack]:
 class Town:
     """Issuer, board and gateway as commands, over the board's own hub or over Mosquitto."""
 
-    def __init__(self, folder: Path, parties: ExitStack, broker: bool, *times: str) -> None:
+    def __init__(self, folder, parties, broker, *times):
         self.folder, self.parties = folder, parties
         (folder / "vehicles.csv").write_text(VEHICLES)
         members = [word for name in AT for word in ("--member", name)]
@@ -74,22 +67,22 @@ class Town:
         gateway = self.start("resource", "keys/gateway.json", "--trust", "keys/trust.json", *known)
         line_of(gateway, "Serving 4 resources")
 
-    def start(self, *words: str) -> Popen[str]:
+    def start(self, *words):
         return self.parties.enter_context(party(*words, folder=self.folder))
 
-    def start_board(self) -> Popen[str]:
+    def start_board(self):
         board = self.start(*self.board_words)
         if "--port" in self.board_words:
             line_of(board, "The hub is at")
         return board
 
-    def start_device(self, name: str) -> Popen[str]:
+    def start_device(self, name):
         return self.start(
             "device", "--at", AT[name], "--epsilon", "1", "--ledger", f"{name}.ledger", "--trust", "keys/trust.json",
             "--member", f"keys/member-{name}.key", "--games", "3", *self.network,
         )  # fmt: skip
 
-    def wait_for_charge(self, name: str) -> None:
+    def wait_for_charge(self, name):
         ledger = self.folder / f"{name}.ledger"
         for _ in range(6000):
             if ledger.exists() and b'"kind":"charged"' in ledger.read_bytes():
@@ -97,20 +90,18 @@ class Town:
             time.sleep(0.01)
         raise AssertionError(f"{name} was never charged")
 
-    def has_paid_once(self, name: str) -> None:
+    def has_paid_once(self, name):
         told = run("ledger", "show", f"{name}.ledger", "--json", "-", folder=self.folder)
         figures = json.loads(told.stdout)
         assert (figures["charges"], figures["lifetime"]["spent_units"]) == (1, units_of(1))
 
 
-def kill(process: Popen[str]) -> None:
+def kill(process):
     process.send_signal(signal.SIGKILL)
     process.wait()
 
 
-def test_a_device_that_is_killed_after_its_charge_goes_on_with_its_request_and_pays_once(
-    tmp_path: Path, parties: ExitStack
-) -> None:
+def test_a_device_that_is_killed_after_its_charge_goes_on_with_its_request_and_pays_once(tmp_path, parties):
     town = Town(tmp_path, parties, MOSQUITTO is not None, "--slot", "3s")
     # Alone in a region it would tell nothing, and pay nothing.
     other = town.start_device("bob")
@@ -128,9 +119,7 @@ def test_a_device_that_is_killed_after_its_charge_goes_on_with_its_request_and_p
     assert line_of(again, "(Waiting for the next game|going on)").group(1).startswith("Waiting")
 
 
-def test_a_game_that_is_over_gives_its_result_after_board_and_hub_were_started_again(
-    tmp_path: Path, parties: ExitStack
-) -> None:
+def test_a_game_that_is_over_gives_its_result_after_board_and_hub_were_started_again(tmp_path, parties):
     town = Town(tmp_path, parties, False, "--slot", "5s")
     other, device = town.start_device("bob"), town.start_device("alice")
     # One that says nothing more keeps the slot open; the other one is cut off when it has reported.
@@ -155,30 +144,28 @@ CARS = np.array([(40.7015, -73.9985), (40.7080, -73.9930)])
 PLACES = [(40.7012, -73.9991), (40.7031, -73.9975)]
 
 
-def offered() -> Points:
+def offered():
     return Points("", FLEET[:2], CARS[:, 0], CARS[:, 1], None, None, ())
 
 
-def schedule(protocol: Any) -> Schedule:
+def schedule(protocol):
     return Schedule(
         protocol, (0.0, 4.0), every=20, joining=5, preparing=1, slot=2, slots=1 if protocol == "report" else 50
     )
 
 
-async def announce(transport: Any, issuer: rsa.RSAPrivateKey, games: int) -> None:
+async def announce(transport, issuer, games):
     for number in range(1, games + 1):
         topic = Topic(f"game-{number}", "issuer")
         await transport.publish(topic, KEYS["issuer"].packet(topic, m.IssuerKey(key=tokens.public_der(issuer))))
 
 
 @pytest.mark.parametrize("protocol", ["report", "bids"])
-def test_a_device_whose_result_is_lost_goes_on_to_a_newer_game(
-    memory_folder: Path, issuer: rsa.RSAPrivateKey, protocol: Any
-) -> None:
-    async def ask(_: str, blinded: bytes) -> bytes:
+def test_a_device_whose_result_is_lost_goes_on_to_a_newer_game(memory_folder, issuer, protocol):
+    async def ask(_, blinded):
         return tokens.blind_sign(issuer, blinded)
 
-    async def main(join: Join) -> None:
+    async def main(join):
         arrivals: list[Arrival] = []
         await Gateway(await join("resource", "fleet"), TRUST, FLEET_KEYS, arrivals.append).start()
         await announce(await join("issuer"), issuer, 4)
@@ -186,18 +173,18 @@ def test_a_device_whose_result_is_lost_goes_on_to_a_newer_game(
         board = Board(await join("board"), KEYS["board"], journal, clock=clock, threads=False)
         playing = asyncio.create_task(run_board(board, TRUST, offered, schedule(protocol), games=4, series="game"))
 
-        async def live(number: int, deaf: bool) -> tuple[int, list[bool], str]:
+        async def live(number, deaf):
             own = memory_folder / str(number)
             own.mkdir()
             transport, cut_off = await join(), []
             subscribe = transport.subscribe
 
-            async def partly(pattern: Any, handler: Any) -> None:
+            async def partly(pattern, handler):
                 if deaf and str(pattern) == "pm/1/game-1/result":
                     return
                 await subscribe(pattern, handler)
 
-            transport.subscribe = partly  # type: ignore[method-assign]
+            transport.subscribe = partly
             seen: list[str] = []
             with Ledger(own / "ledger", agent=str(number), lifetime=units_of(8.0)) as ledger:
                 device = Device(TRUST, own, ledger, ask, clock=clock)
@@ -217,12 +204,10 @@ def test_a_device_whose_result_is_lost_goes_on_to_a_newer_game(
     MemoryBus().run(main)
 
 
-def test_the_last_ten_games_are_published_again_from_the_journal(
-    memory_folder: Path, issuer: rsa.RSAPrivateKey
-) -> None:
+def test_the_last_ten_games_are_published_again_from_the_journal(memory_folder, issuer):
     """By a board that starts beside a new hub, and again after each new connection."""
 
-    async def main() -> None:
+    async def main():
         journal = Journal(memory_folder / "board.db")
         broker = MemoryBroker(0)
         await announce(broker.connect(Access("issuer")), issuer, 12)

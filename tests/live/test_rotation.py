@@ -1,16 +1,13 @@
 """Keys that are replaced while games go on: a game ends under those of its opening."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from live.buses import Join, MemoryBus
+from live.buses import MemoryBus
 from live.examples import MESSAGES, PARTITION
 from live.listening import clock
 from palmatch.cli.live_services import fetch_over_tls
@@ -19,7 +16,7 @@ from palmatch.device.ledger import Ledger, units_of
 from palmatch.domains.mobility import Points
 from palmatch.errors import InputError, ProtocolError, Refused
 from palmatch.live.board import Board
-from palmatch.live.codec import Envelope, body_of, decode
+from palmatch.live.codec import body_of, decode
 from palmatch.live.issuer import Announcer, Issuer, read_reply, token_request
 from palmatch.live.journal import Journal
 from palmatch.live.keys import Signer, load_secret
@@ -28,7 +25,6 @@ from palmatch.live.service import Schedule, run_board
 from palmatch.live.session import Device, MatchRequest
 from palmatch.live.topics import Topic
 from palmatch.live.trust import (
-    Trust,
     TrustFile,
     key_of,
     keys_of,
@@ -47,31 +43,29 @@ ADDRESS = "https://operator.example/trust.json"
 
 
 @pytest.fixture
-def keys(memory_folder: Path) -> Path:
+def keys(memory_folder):
     write_keys(memory_folder / "keys", PARTITION, NAMES, members=("ada", "bob"))
     publish_at(memory_folder / "keys", ADDRESS)
     return memory_folder / "keys"
 
 
-def signed_opening(signer: Signer, joins_close: float) -> Envelope:
+def signed_opening(signer, joins_close):
     topic = Topic("g-1", "open")
     content = replace(MESSAGES["open"], partition=PARTITION, joins_close=int(joins_close))
     return decode(topic, signer.packet(topic, content))
 
 
-def test_board_and_issuer_get_new_keys_between_games_and_no_device_is_started_again(
-    keys: Path, memory_folder: Path
-) -> None:
+def test_board_and_issuer_get_new_keys_between_games_and_no_device_is_started_again(keys, memory_folder):
     """Over three games, with a gateway and devices that are given nothing but an address."""
     copies = [memory_folder / f"trust-{number}.json" for number in range(3)]
     for copy in copies:
         copy.write_bytes((keys / "trust.json").read_bytes())
 
-    async def get(url: str) -> bytes:
+    async def get(url):
         assert url == ADDRESS
         return (keys / "trust.json").read_bytes()
 
-    async def main(join: Join) -> None:
+    async def main(join):
         trusted = TrustFile(keys / "trust.json")
         issuer = Issuer(memory_folder / "issuer.db", key_of(keys, "issuer", trusted.trust.issuer))
         issuer.follow(keys / "members.txt")
@@ -86,17 +80,17 @@ def test_board_and_issuer_get_new_keys_between_games_and_no_device_is_started_ag
         board = Board(await join("board"), old, journal, clock=clock, threads=False)
         finished: list[str] = []
 
-        def between(name: str, _: m.Result) -> None:
+        def between(name, _):
             finished.append(name)
             if len(finished) == 1:
                 rotate(keys, ["board", "issuer"])
 
-        async def live(number: int, name: str) -> int:
+        async def live(number, name):
             own = memory_folder / name
             own.mkdir()
             member = Signer(load_secret(keys / f"member-{name}.key"))
 
-            async def ask(game: str, blinded: bytes) -> bytes:
+            async def ask(game, blinded):
                 request = token_request(member, game, blinded)
                 return read_reply(body_of(issuer.answer(request[64:], request[:64]))).blind_signature
 
@@ -132,9 +126,7 @@ def test_board_and_issuer_get_new_keys_between_games_and_no_device_is_started_ag
     MemoryBus().run(main)
 
 
-def test_a_game_that_was_opened_under_a_key_that_was_replaced_goes_on_under_it_and_none_is_opened_later(
-    keys: Path,
-) -> None:
+def test_a_game_that_was_opened_under_a_key_that_was_replaced_goes_on_under_it_and_none_is_opened_later(keys):
     before = load_trust(keys / "trust.json")
     [old] = keys_of(keys, "board")
     new = rotate(keys, ["board"])
@@ -150,7 +142,7 @@ def test_a_game_that_was_opened_under_a_key_that_was_replaced_goes_on_under_it_a
             new.opened(wrong)
 
 
-def test_an_issuer_that_was_replaced_is_believed_for_a_while_by_those_who_ask_for_a_token(keys: Path) -> None:
+def test_an_issuer_that_was_replaced_is_believed_for_a_while_by_those_who_ask_for_a_token(keys):
     [old] = keys_of(keys, "issuer")
     new = rotate(keys, ["issuer"])
     topic = Topic("g-1", "issuer")
@@ -161,16 +153,16 @@ def test_an_issuer_that_was_replaced_is_believed_for_a_while_by_those_who_ask_fo
             new.issuer_says(envelope, now)
 
 
-def test_what_is_fetched_counts_only_if_it_is_newer_and_signed_by_the_same_operator(keys: Path, tmp_path: Path) -> None:
+def test_what_is_fetched_counts_only_if_it_is_newer_and_signed_by_the_same_operator(keys, tmp_path):
     own, served = tmp_path / "trust.json", tmp_path / "served.json"
     first = load_trust(keys / "trust.json")
     own.write_bytes((keys / "trust.json").read_bytes())
     operator, stranger = Signer(load_secret(keys / "operator.key")), Signer.fresh()
 
-    async def get(_: str) -> bytes:
+    async def get(_):
         return served.read_bytes()
 
-    def fetched() -> Trust:
+    def fetched():
         trusted = TrustFile(own, get)
         asyncio.run(trusted.fetch())
         assert load_trust(own) == trusted.latest()
@@ -192,13 +184,11 @@ def test_what_is_fetched_counts_only_if_it_is_newer_and_signed_by_the_same_opera
         publish_at(keys, "http://operator.example/trust.json")
 
 
-def test_another_operator_is_accepted_on_the_owners_word_alone_and_every_charge_is_kept(
-    keys: Path, tmp_path: Path
-) -> None:
+def test_another_operator_is_accepted_on_the_owners_word_alone_and_every_charge_is_kept(keys, tmp_path):
     write_keys(tmp_path / "new", PARTITION, NAMES)
     first, second = load_trust(keys / "trust.json"), load_trust(tmp_path / "new" / "trust.json")
 
-    async def ask(_: str, __: bytes) -> bytes:
+    async def ask(_, __):
         raise AssertionError("A token was asked for.")
 
     with Ledger(tmp_path / "ledger", agent="ada", lifetime=units_of(3.0)) as ledger:

@@ -1,36 +1,30 @@
-from __future__ import annotations
-
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 import websockets
-from starlette.datastructures import Headers
-from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from live.examples import topic
 from palmatch.live.transport import Hub
 from palmatch.live.transport.exchange import CBOR, Op, frame, read_frame
-from palmatch.live.transport.socket import Allowed, Limits
+from palmatch.live.transport.socket import Limits
 
 SUBSCRIBE = frame(Op.SUBSCRIBE, str(topic("open")), b"")
 
 
 @asynccontextmanager
-async def joined(url: str, *names: str) -> AsyncIterator[ClientConnection]:
-    async with websockets.connect(url, subprotocols=list(names or (CBOR,)), compression=None) as client:  # type: ignore[arg-type]
+async def joined(url, *names):
+    async with websockets.connect(url, subprotocols=list(names or (CBOR,)), compression=None) as client:
         yield client
 
 
 def with_hub(
-    main: Callable[[str], Awaitable[None]],
-    allowed: Allowed = lambda _path, _headers: True,
-    limits: Limits = Limits(packet=1000),  # noqa: B008 - frozen
-) -> None:
-    async def run() -> None:
+    main,
+    allowed=lambda _path, _headers: True,
+    limits=Limits(packet=1000),  # noqa: B008 - frozen
+):
+    async def run():
         hub = Hub(limits=limits)
         try:
             await main(await hub.start(allowed=allowed))
@@ -40,7 +34,7 @@ def with_hub(
     asyncio.run(asyncio.wait_for(run(), 30))
 
 
-async def by_hand(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def by_hand(url):
     """Connect without a library that would answer or read; what the hub says is read up to a few kilobytes."""
     host, port = url.removeprefix("ws://").removesuffix("/bus").split(":")
     reader, writer = await asyncio.open_connection(host, int(port), limit=1000)
@@ -53,7 +47,7 @@ async def by_hand(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]
     return reader, writer
 
 
-async def code_of_end(client: ClientConnection) -> int | None:
+async def code_of_end(client):
     try:
         while True:
             await client.recv()
@@ -61,15 +55,15 @@ async def code_of_end(client: ClientConnection) -> int | None:
         return ended.rcvd and ended.rcvd.code
 
 
-async def op_of(client: ClientConnection) -> Op:
+async def op_of(client):
     data = await client.recv()
     assert isinstance(data, bytes)
     return read_frame(data, tuple(Op))[0]
 
 
 @pytest.mark.parametrize("parts", [[SUBSCRIBE], [SUBSCRIBE[:1], b"", SUBSCRIBE[1:9], SUBSCRIBE[9:]]])
-def test_a_message_in_parts_is_handled_as_one(parts: list[bytes]) -> None:
-    async def main(url: str) -> None:
+def test_a_message_in_parts_is_handled_as_one(parts):
+    async def main(url):
         async with joined(url) as client:
             assert await op_of(client) is Op.CHALLENGE
             for _ in range(3):
@@ -83,8 +77,8 @@ def test_a_message_in_parts_is_handled_as_one(parts: list[bytes]) -> None:
     ("data", "text", "code"),
     [(bytes(1001), False, 1009), ([bytes(600), bytes(600)], False, 1009), (b"text", True, 1003)],
 )
-def test_what_breaks_the_rules_ends_the_connection(data: Any, text: bool, code: int) -> None:
-    async def main(url: str) -> None:
+def test_what_breaks_the_rules_ends_the_connection(data, text, code):
+    async def main(url):
         async with joined(url) as client:
             assert await op_of(client) is Op.CHALLENGE
             await client.send(data, text=text)
@@ -95,7 +89,7 @@ def test_what_breaks_the_rules_ends_the_connection(data: Any, text: bool, code: 
     with_hub(main)
 
 
-def is_closed(path: str, headers: Headers) -> bool:
+def is_closed(path, headers):
     assert (path, headers["sec-websocket-protocol"]) == ("/bus", CBOR)
     return False
 
@@ -104,8 +98,8 @@ def is_closed(path: str, headers: Headers) -> bool:
     ("path", "name", "allowed"),
     [("/bus", "other", lambda *_: True), ("/other", CBOR, lambda *_: True), ("/bus", CBOR, is_closed)],
 )
-def test_path_notation_and_who_may_connect_hold_for_websockets(path: str, name: str, allowed: Allowed) -> None:
-    async def main(url: str) -> None:
+def test_path_notation_and_who_may_connect_hold_for_websockets(path, name, allowed):
+    async def main(url):
         with pytest.raises(InvalidStatus) as refused:
             async with joined(url.replace("/bus", path), name):
                 pass
@@ -114,8 +108,8 @@ def test_path_notation_and_who_may_connect_hold_for_websockets(path: str, name: 
     with_hub(main, allowed)
 
 
-def test_a_client_that_does_not_answer_is_cut_off_and_others_stay() -> None:
-    async def main(url: str) -> None:
+def test_a_client_that_does_not_answer_is_cut_off_and_others_stay():
+    async def main(url):
         reader, writer = await by_hand(url)
         async with joined(url) as client:
             # It reads to the end, and says nothing to what it is asked.
@@ -133,7 +127,7 @@ def test_a_client_that_does_not_answer_is_cut_off_and_others_stay() -> None:
 PING, EMPTY = b"\x89\xfd" + bytes(129), b"\x00\x80" + bytes(4)
 
 
-async def send_on(writer: asyncio.StreamWriter, data: bytes) -> None:
+async def send_on(writer, data):
     """Send far more than systems keep of what is not read, or until the connection ends."""
     for _ in range(1000):
         writer.write(data)
@@ -150,10 +144,8 @@ async def send_on(writer: asyncio.StreamWriter, data: bytes) -> None:
         (b"", PING, Limits(packet=1000, empty=10**9, waiting=10_000)),
     ],
 )
-def test_a_client_that_floods_with_nothing_is_cut_off_and_others_stay(
-    first: bytes, flood: bytes, limits: Limits
-) -> None:
-    async def main(url: str) -> None:
+def test_a_client_that_floods_with_nothing_is_cut_off_and_others_stay(first, flood, limits):
+    async def main(url):
         _, writer = await by_hand(url)
         async with joined(url) as client:
             writer.write(first)
@@ -166,8 +158,8 @@ def test_a_client_that_floods_with_nothing_is_cut_off_and_others_stay(
     with_hub(main, limits=limits)
 
 
-def test_as_many_empty_frames_as_allowed_do_no_harm() -> None:
-    async def main(url: str) -> None:
+def test_as_many_empty_frames_as_allowed_do_no_harm():
+    async def main(url):
         async with joined(url) as client:
             assert await op_of(client) is Op.CHALLENGE
             await client.send([SUBSCRIBE[:5], *[b""] * (Limits().empty - 1), SUBSCRIBE[5:]])
@@ -176,8 +168,8 @@ def test_as_many_empty_frames_as_allowed_do_no_harm() -> None:
     with_hub(main)
 
 
-def test_a_hub_that_stops_says_so_to_its_clients() -> None:
-    async def main() -> int | None:
+def test_a_hub_that_stops_says_so_to_its_clients():
+    async def main():
         hub = Hub()
         async with joined(await hub.start()) as client:
             await hub.stop()

@@ -1,11 +1,7 @@
-from __future__ import annotations
-
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trustme
@@ -22,12 +18,12 @@ OPENED = KEYS["board"].packet(topic("open"), MESSAGES["open"])
 
 
 @pytest.fixture(scope="module")
-def authority() -> trustme.CA:
+def authority():
     return trustme.CA()
 
 
 @pytest.fixture
-def files(authority: trustme.CA, tmp_path: Path) -> tuple[Path, Path]:
+def files(authority, tmp_path):
     issued = authority.issue_cert("127.0.0.1", "localhost")
     chain, key = tmp_path / "chain.pem", tmp_path / "key.pem"
     chain.write_bytes(b"".join(part.bytes() for part in issued.cert_chain_pems))
@@ -35,16 +31,14 @@ def files(authority: trustme.CA, tmp_path: Path) -> tuple[Path, Path]:
     return chain, key
 
 
-def trusting(authority: trustme.CA) -> ssl.SSLContext:
+def trusting(authority):
     context = ssl.create_default_context()
     authority.configure_trust(context)
     return context
 
 
-def test_a_hub_over_tls_is_reached_by_those_who_trust_its_authority(
-    authority: trustme.CA, files: tuple[Path, Path]
-) -> None:
-    async def main() -> None:
+def test_a_hub_over_tls_is_reached_by_those_who_trust_its_authority(authority, files):
+    async def main():
         hub = Hub()
         url = await hub.start(certificate=str(files[0]), key=str(files[1]))
         assert url.startswith("wss://")
@@ -59,10 +53,8 @@ def test_a_hub_over_tls_is_reached_by_those_who_trust_its_authority(
     asyncio.run(asyncio.wait_for(main(), 30))
 
 
-def test_a_broker_over_tls_is_reached_by_those_who_trust_its_authority(
-    authority: trustme.CA, files: tuple[Path, Path], start_broker: Callable[..., Any]
-) -> None:
-    async def main() -> None:
+def test_a_broker_over_tls_is_reached_by_those_who_trust_its_authority(authority, files, start_broker):
+    async def main():
         broker = start_broker(certificate=files[0], key=files[1])
         url = f"mqtts://127.0.0.1:{broker.configuration.port}"
         board = await connect(url, tls=trusting(authority), user="board", password=broker.passwords["board"])
@@ -77,8 +69,8 @@ def test_a_broker_over_tls_is_reached_by_those_who_trust_its_authority(
     asyncio.run(asyncio.wait_for(main(), 30))
 
 
-def test_a_wrong_password_is_refused(start_broker: Callable[..., Any]) -> None:
-    async def main() -> None:
+def test_a_wrong_password_is_refused(start_broker):
+    async def main():
         url = f"mqtt://127.0.0.1:{start_broker().configuration.port}"
         with pytest.raises(TransportError, match="refuses the connection"):
             await connect(url, user="board", password="guessed")
@@ -86,14 +78,14 @@ def test_a_wrong_password_is_refused(start_broker: Callable[..., Any]) -> None:
     asyncio.run(asyncio.wait_for(main(), 30))
 
 
-def test_mosquitto_takes_the_whole_configuration_without_a_warning(start_broker: Callable[..., Any]) -> None:
+def test_mosquitto_takes_the_whole_configuration_without_a_warning(start_broker):
     broker = start_broker(gateways={"depot": ("v 1", "v/2", "ü%u", "a+#")})
     broker.kill()
     lines = Path(broker.log.name).read_text().splitlines()
     assert [line for line in lines if "should not be run as root" not in line] == []
 
 
-def test_a_token_is_not_asked_for_in_plain_text_on_another_machine() -> None:
+def test_a_token_is_not_asked_for_in_plain_text_on_another_machine():
     for url in ("http://issuer.example/token", "http://192.0.2.1:8766/token", "issuer.example/token"):
         with pytest.raises(InputError, match=r"is not encrypted|expected https"):
             issuer_at(url, KEYS["v1"])
@@ -102,7 +94,7 @@ def test_a_token_is_not_asked_for_in_plain_text_on_another_machine() -> None:
     issuer_at("http://issuer.example/token", KEYS["v1"], allow_plain=True)
 
 
-def test_passwords_are_kept_from_others(tmp_path: Path) -> None:
+def test_passwords_are_kept_from_others(tmp_path):
     passwords = Mosquitto().write(tmp_path)
     assert set(passwords) == {"board", "issuer"}
     for name in ("users", "passwords", "access"):
@@ -120,13 +112,13 @@ def test_passwords_are_kept_from_others(tmp_path: Path) -> None:
         ({"gateways": {"a\nuser board": ("v1",)}}, "access list"),
     ],
 )
-def test_an_unsafe_configuration_is_not_written(tmp_path: Path, options: dict[str, Any], reason: str) -> None:
+def test_an_unsafe_configuration_is_not_written(tmp_path, options, reason):
     with pytest.raises(InputError, match=reason):
         Mosquitto(**options).write(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_port_of_a_broker_that_is_being_started_goes_to_no_other_program() -> None:
+def test_the_port_of_a_broker_that_is_being_started_goes_to_no_other_program():
     holder, port = live_game._reserved_port()
     with holder, socket.socket() as other, socket.socket() as broker:
         with pytest.raises(OSError, match="in use"):

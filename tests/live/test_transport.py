@@ -1,15 +1,12 @@
-from __future__ import annotations
-
 import asyncio
 import gc
-from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
 import httpx
 import pytest
 
-from live.buses import KEYS, TRUST, Bus, HubBus, Join, certified
+from live.buses import KEYS, TRUST, HubBus, certified
 from live.examples import MESSAGES, topic
 from live.memory import MemoryBroker, MemoryTransport, run_virtual
 from palmatch.errors import InputError, ProtocolError, TransportError
@@ -17,41 +14,41 @@ from palmatch.live.keys import Signer
 from palmatch.live.ops import PrometheusMetrics
 from palmatch.live.session import Retained
 from palmatch.live.topics import KINDS, ROLES, Topic, matches, readable, writable
-from palmatch.live.transport import Access, Credentials, Hub, Transport, base, connect
+from palmatch.live.transport import Access, Credentials, Hub, base, connect
 from palmatch.live.transport.hub import monitor
 from palmatch.studies.live_devices import Faults, Faulty
 
 DEVICE = Signer.fresh()
 
 
-def packet(kind: str, signer: Signer = DEVICE) -> bytes:
+def packet(kind, signer=DEVICE):
     return signer.packet(topic(kind), MESSAGES[kind])
 
 
 class Inbox:
     """What has come to a subscriber, and a way to wait for more."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.items: list[tuple[str, bytes]] = []
         self._more = asyncio.Event()
 
-    def __call__(self, topic: str, packet: bytes) -> None:
+    def __call__(self, topic, packet):
         self.items.append((topic, packet))
         self._more.set()
 
-    async def wait(self, count: int) -> list[tuple[str, bytes]]:
+    async def wait(self, count):
         while len(self.items) < count:
             self._more.clear()
             await asyncio.wait_for(self._more.wait(), 20)
         return self.items
 
 
-async def settled(board: Transport) -> None:
+async def settled(board):
     await board.fence("morning", KEYS["board"])
 
 
-def test_the_last_statement_is_there_for_those_who_come_later(any_bus: Bus) -> None:
-    async def main(join: Join) -> None:
+def test_the_last_statement_is_there_for_those_who_come_later(any_bus):
+    async def main(join):
         board = await join("board")
         for sequence in (KEYS["issuer"], KEYS["board"]):
             await board.publish(topic("open"), packet("open", sequence))
@@ -63,8 +60,8 @@ def test_the_last_statement_is_there_for_those_who_come_later(any_bus: Bus) -> N
     any_bus.run(main)
 
 
-def test_a_statement_that_was_cleared_is_gone_for_those_who_come_later(any_bus: Bus) -> None:
-    async def main(join: Join) -> None:
+def test_a_statement_that_was_cleared_is_gone_for_those_who_come_later(any_bus):
+    async def main(join):
         board, device = await join("board"), await join()
         await board.publish(topic("open"), packet("open", KEYS["board"]))
         assert await device.value(topic("open")) is not None
@@ -75,8 +72,8 @@ def test_a_statement_that_was_cleared_is_gone_for_those_who_come_later(any_bus: 
     any_bus.run(main)
 
 
-def test_a_fence_comes_after_all_that_was_sent_before(any_bus: Bus) -> None:
-    async def main(join: Join) -> None:
+def test_a_fence_comes_after_all_that_was_sent_before(any_bus):
+    async def main(join):
         board, inbox = await join("board"), Inbox()
         await board.subscribe("pm/1/morning/claim/+", inbox)
         devices = [await join() for _ in range(5)]
@@ -92,8 +89,8 @@ def test_a_fence_comes_after_all_that_was_sent_before(any_bus: Bus) -> None:
     any_bus.run(main)
 
 
-def test_order_is_kept_from_one_sender_to_one_reader(any_bus: Bus) -> None:
-    async def main(join: Join) -> None:
+def test_order_is_kept_from_one_sender_to_one_reader(any_bus):
+    async def main(join):
         board, device, inbox = await join("board"), await join(), Inbox()
         await board.subscribe(topic("claim"), inbox)
         sent = [packet("claim", Signer.fresh()) for _ in range(50)]
@@ -104,8 +101,8 @@ def test_order_is_kept_from_one_sender_to_one_reader(any_bus: Bus) -> None:
     any_bus.run(main)
 
 
-def test_a_device_cannot_speak_for_others(any_bus: Bus) -> None:
-    async def main(join: Join) -> None:
+def test_a_device_cannot_speak_for_others(any_bus):
+    async def main(join):
         board, device, inbox = await join("board"), await join(), Inbox()
         await board.subscribe(topic("join"), inbox)
         for kind in ("open", "roster", "table", "bulletin", "result", "answer", "resource", "fence"):
@@ -123,8 +120,8 @@ PRIVATE = (
 )  # fmt: skip
 
 
-def test_a_device_cannot_read_what_others_send(any_bus: Bus) -> None:
-    async def main(join: Join) -> None:
+def test_a_device_cannot_read_what_others_send(any_bus):
+    async def main(join):
         board, device, inbox, stolen = await join("board"), await join(), Inbox(), Inbox()
         for kind in ("join", "report", "bid", "claim"):
             await board.subscribe(topic(kind), inbox)
@@ -145,8 +142,8 @@ def test_a_device_cannot_read_what_others_send(any_bus: Bus) -> None:
     any_bus.run(main)
 
 
-def test_only_its_own_resource_reads_a_handover(any_bus: Bus) -> None:
-    async def main(join: Join) -> None:
+def test_only_its_own_resource_reads_a_handover(any_bus):
+    async def main(join):
         resource, other, device = await join("resource", "v1"), await join("resource", "v2"), await join()
         inbox, stolen = Inbox(), Inbox()
         await resource.subscribe(topic("handover"), inbox)
@@ -162,10 +159,10 @@ def test_only_its_own_resource_reads_a_handover(any_bus: Bus) -> None:
     any_bus.run(main)
 
 
-def test_all_parties_can_say_and_read_what_their_role_needs(any_bus: Bus) -> None:
+def test_all_parties_can_say_and_read_what_their_role_needs(any_bus):
     """Every kind goes from its writer to each of its readers."""
 
-    async def main(join: Join) -> None:
+    async def main(join):
         names = {"resource": "v1"}
         parties = {role: await join(role, names.get(role, "")) for role in ROLES}
         for kind, rule in KINDS.items():
@@ -179,11 +176,11 @@ def test_all_parties_can_say_and_read_what_their_role_needs(any_bus: Bus) -> Non
     any_bus.run(main)
 
 
-def test_a_handler_that_refuses_a_packet_does_not_stop_the_others(any_bus: Bus) -> None:
-    async def main(join: Join) -> None:
+def test_a_handler_that_refuses_a_packet_does_not_stop_the_others(any_bus):
+    async def main(join):
         board, device, inbox = await join("board"), await join(), Inbox()
 
-        def refuse(*_: object) -> None:
+        def refuse(*_):
             raise ProtocolError("not this one")
 
         await board.subscribe(topic("report"), refuse)
@@ -195,8 +192,8 @@ def test_a_handler_that_refuses_a_packet_does_not_stop_the_others(any_bus: Bus) 
     any_bus.run(main)
 
 
-def test_a_flood_costs_its_sender_the_connection_and_others_nothing() -> None:
-    async def main(join: Join) -> None:
+def test_a_flood_costs_its_sender_the_connection_and_others_nothing():
+    async def main(join):
         board, device, flood, inbox = await join("board"), await join(), await join(), Inbox()
         await board.subscribe(topic("report"), inbox)
         # The flooding client reconnects each time that it is closed, and is closed again.
@@ -212,15 +209,15 @@ def test_a_flood_costs_its_sender_the_connection_and_others_nothing() -> None:
     HubBus().run(main)
 
 
-def test_a_hub_admits_parties_by_their_keys_only() -> None:
-    async def main() -> None:
+def test_a_hub_admits_parties_by_their_keys_only():
+    async def main():
         hub = Hub(TRUST)
         url = await hub.start()
         wrong = Signer.fresh()
         try:
             for role in ("board", "issuer"):
                 with pytest.raises(TransportError, match="refuses the connection"):
-                    await connect(url, credentials=Credentials(role, wrong, "w"))  # type: ignore[arg-type]
+                    await connect(url, credentials=Credentials(role, wrong, "w"))
             with pytest.raises(TransportError, match="refuses the connection"):
                 await connect(url, credentials=Credentials("resource", wrong, certificates=(certified("v1"),)))
         finally:
@@ -229,8 +226,8 @@ def test_a_hub_admits_parties_by_their_keys_only() -> None:
     asyncio.run(asyncio.wait_for(main(), 30))
 
 
-def test_metrics_count_what_happens_and_name_no_agent() -> None:
-    async def main() -> None:
+def test_metrics_count_what_happens_and_name_no_agent():
+    async def main():
         metrics, problem = PrometheusMetrics(), ""
         hub = Hub(metrics=metrics)
         url = await hub.start()
@@ -260,18 +257,18 @@ def test_metrics_count_what_happens_and_name_no_agent() -> None:
     asyncio.run(asyncio.wait_for(main(), 30))
 
 
-def test_a_client_whose_broker_is_gone_leaves_time_for_everything_else() -> None:
+def test_a_client_whose_broker_is_gone_leaves_time_for_everything_else():
     """To ask a connection that has ended again and again, without a pause, once kept a new one from being made."""
 
     class Gone(MemoryTransport):
-        async def _subscribe(self, pattern: str) -> None:
+        async def _subscribe(self, pattern):
             raise TransportError(f"{pattern} is lost")
 
-    async def main() -> None:
+    async def main():
         broker = MemoryBroker()
         gone, ticks = Gone(broker, Access()), 0
 
-        async def tick() -> None:
+        async def tick():
             nonlocal ticks
             while True:
                 await asyncio.sleep(1)
@@ -286,8 +283,8 @@ def test_a_client_whose_broker_is_gone_leaves_time_for_everything_else() -> None
     run_virtual(main())
 
 
-def test_a_subscription_that_failed_leaves_no_handler_behind() -> None:
-    async def main(join: Join) -> None:
+def test_a_subscription_that_failed_leaves_no_handler_behind():
+    async def main(join):
         device, board, inbox = await join(), await join("board"), Inbox()
         with pytest.raises(ProtocolError):
             await device.subscribe("pm/1/morning/+", inbox)
@@ -298,8 +295,8 @@ def test_a_subscription_that_failed_leaves_no_handler_behind() -> None:
     HubBus().run(main)
 
 
-def test_clients_come_back_when_the_broker_was_killed(start_broker: Callable[..., Any]) -> None:
-    async def main() -> None:
+def test_clients_come_back_when_the_broker_was_killed(start_broker):
+    async def main():
         broker = start_broker()
         url = f"mqtt://127.0.0.1:{broker.configuration.port}"
         board = await connect(url, user="board", password=broker.passwords["board"])
@@ -325,16 +322,16 @@ def test_clients_come_back_when_the_broker_was_killed(start_broker: Callable[...
 
 
 @pytest.fixture
-def _without_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+def _without_delay(monkeypatch):
     """Clients try to connect again all the time, so that any moment is one of an attempt."""
     monkeypatch.setattr(base, "_SHORTEST_DELAY", 0.0)
     monkeypatch.setattr(base, "_LONGEST_DELAY", 0.0)
 
 
-async def close_all(clients: Sequence[Transport]) -> None:
+async def close_all(clients):
     """Close each of them at another turn of the event loop."""
 
-    async def close(client: Transport, turns: int) -> None:
+    async def close(client, turns):
         for _ in range(turns):
             await asyncio.sleep(0)
         await client.close()
@@ -345,16 +342,14 @@ async def close_all(clients: Sequence[Transport]) -> None:
 @pytest.mark.timeout(60)
 @pytest.mark.usefixtures("_without_delay")
 @pytest.mark.parametrize("back", [False, True], ids=["gone", "back"])
-def test_a_client_can_be_closed_at_any_moment_while_its_broker_is_gone(
-    start_broker: Callable[..., Any], back: bool
-) -> None:
+def test_a_client_can_be_closed_at_any_moment_while_its_broker_is_gone(start_broker, back):
     """A cancellation that came together with the end of an attempt was once lost, and `close` waited for ever.
 
     And nothing is left that asyncio would print: the library's reader once asked a transport that was gone.
     """
     told: list[dict[str, Any]] = []
 
-    async def main() -> None:
+    async def main():
         asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
         broker = start_broker()
         clients = [await connect(f"mqtt://127.0.0.1:{broker.configuration.port}") for _ in range(80)]
@@ -371,8 +366,8 @@ def test_a_client_can_be_closed_at_any_moment_while_its_broker_is_gone(
 @pytest.mark.timeout(60)
 @pytest.mark.usefixtures("_without_delay")
 @pytest.mark.parametrize("back", [False, True], ids=["gone", "back"])
-def test_a_client_can_be_closed_at_any_moment_while_its_hub_is_gone(back: bool) -> None:
-    async def main() -> None:
+def test_a_client_can_be_closed_at_any_moment_while_its_hub_is_gone(back):
+    async def main():
         hub, again = Hub(), Hub()
         url = await hub.start()
         clients = [await connect(url) for _ in range(80)]
@@ -385,8 +380,8 @@ def test_a_client_can_be_closed_at_any_moment_while_its_hub_is_gone(back: bool) 
     asyncio.run(asyncio.wait_for(main(), 30))
 
 
-def test_clients_come_back_when_the_hub_was_stopped() -> None:
-    async def main() -> None:
+def test_clients_come_back_when_the_hub_was_stopped():
+    async def main():
         hub = Hub()
         url = await hub.start()
         port = int(url.split(":")[2].split("/")[0])
@@ -403,8 +398,8 @@ def test_clients_come_back_when_the_hub_was_stopped() -> None:
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
-def test_plain_connections_leave_the_machine_only_when_told() -> None:
-    async def main() -> None:
+def test_plain_connections_leave_the_machine_only_when_told():
+    async def main():
         for url in ("ws://192.0.2.1/bus", "mqtt://broker.example:1883"):
             with pytest.raises(InputError, match="not encrypted"):
                 await connect(url)
@@ -420,14 +415,14 @@ def test_plain_connections_leave_the_machine_only_when_told() -> None:
     asyncio.run(asyncio.wait_for(main(), 30))
 
 
-def test_patterns_match_as_in_mqtt() -> None:
+def test_patterns_match_as_in_mqtt():
     assert matches("a/+/c", "a/b/c")
     assert matches("a/#", "a/b/c")
     assert not matches("a/+", "a/b/c")
     assert not matches("a/b/c", "a/b")
 
 
-def test_a_subscription_is_allowed_if_all_that_it_receives_may_be_read() -> None:
+def test_a_subscription_is_allowed_if_all_that_it_receives_may_be_read():
     device, resource = Access(), Access("resource", ("v1", "v/2"))
     allowed = ("pm/1/g/open", "pm/1/+/open", "pm/1/g/table/3,4~1", "pm/1/g/table/+", "pm/1/+/table/+")
     assert all(device.may_subscribe(pattern) for pattern in allowed)
@@ -438,7 +433,7 @@ def test_a_subscription_is_allowed_if_all_that_it_receives_may_be_read() -> None
     assert not any(resource.may_subscribe(pattern) for pattern in ("pm/1/+/handover/+", "pm/1/g/handover/v3"))
 
 
-def test_no_two_roles_write_one_topic_and_private_ones_have_few_readers() -> None:
+def test_no_two_roles_write_one_topic_and_private_ones_have_few_readers():
     for kind in ("join", "report", "bid", "cancel"):
         assert KINDS[kind].readers == ("board",)
     assert KINDS["handover"].readers == ("resource",)
@@ -446,8 +441,8 @@ def test_no_two_roles_write_one_topic_and_private_ones_have_few_readers() -> Non
     assert len([pattern for role in ROLES for pattern in writable(role, ("n",))]) == len(KINDS)
 
 
-def run_faulty(seed: int) -> list[tuple[str, bytes]]:
-    async def main() -> list[tuple[str, bytes]]:
+def run_faulty(seed):
+    async def main():
         broker, inbox = MemoryBroker(seed, lambda random: random.expovariate(20)), Inbox()
         board = broker.connect(Access("board"))
         await board.subscribe("pm/1/+/claim/+", inbox)
@@ -461,7 +456,7 @@ def run_faulty(seed: int) -> list[tuple[str, bytes]]:
     return run_virtual(main())
 
 
-def test_faults_lose_delay_and_double_and_a_seed_repeats_them() -> None:
+def test_faults_lose_delay_and_double_and_a_seed_repeats_them():
     found = [name for name, _ in run_faulty(1)]
     assert 130 < len(set(found)) < 190
     assert len(found) > len(set(found))

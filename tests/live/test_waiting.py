@@ -1,16 +1,11 @@
 """Agents that wait over several games: one report, one charge, and it counts in every game."""
 
-from __future__ import annotations
-
 import asyncio
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric import rsa
 
-from live.buses import FLEET, FLEET_KEYS, KEYS, TRUST, Join, MemoryBus
+from live.buses import FLEET, FLEET_KEYS, KEYS, TRUST, MemoryBus
 from live.examples import PARTITION
 from live.listening import clock
 from palmatch.device import messages as m
@@ -29,16 +24,14 @@ AT = [(40.7012, -73.9991), (40.7031, -73.9975), (40.7055, -73.9962), (40.7021, -
 CARS = np.array([(40.7015, -73.9985), (40.7080, -73.9930), (40.7040, -73.9960), (40.7022, -73.9940)])
 
 
-def test_a_board_opens_its_game_when_an_issuer_that_was_away_has_announced_its_key(
-    memory_folder: Path, issuer: rsa.RSAPrivateKey, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def announce(join: Join) -> None:
+def test_a_board_opens_its_game_when_an_issuer_that_was_away_has_announced_its_key(memory_folder, issuer, caplog):
+    async def announce(join):
         await asyncio.sleep(200)
         topic = Topic("game-1", "issuer")
         content = m.IssuerKey(key=tokens.public_der(issuer))
         await (await join("issuer")).publish(topic, KEYS["issuer"].packet(topic, content))
 
-    async def main(join: Join) -> None:
+    async def main(join):
         journal = Journal(memory_folder / "board.db")
         board = Board(await join("board"), KEYS["board"], journal, clock=clock, threads=False)
         schedule = Schedule("report", (0.0, 4.0), joining=5, preparing=1, slot=2)
@@ -53,10 +46,8 @@ def test_a_board_opens_its_game_when_an_issuer_that_was_away_has_announced_its_k
 
 
 @pytest.mark.parametrize("protocol", ["report", "bids"])
-def test_an_agent_that_waits_pays_once_and_is_matched_by_its_stored_report(
-    memory_folder: Path, issuer: rsa.RSAPrivateKey, protocol: Any
-) -> None:
-    async def main(join: Join) -> None:
+def test_an_agent_that_waits_pays_once_and_is_matched_by_its_stored_report(memory_folder, issuer, protocol):
+    async def main(join):
         arrivals: list[Arrival] = []
         await Gateway(await join("resource", "fleet"), TRUST, FLEET_KEYS, arrivals.append).start()
         announcing = await join("issuer")
@@ -67,14 +58,14 @@ def test_an_agent_that_waits_pays_once_and_is_matched_by_its_stored_report(
         # Fewer resources than agents, and others in every game.
         offered = iter([slice(0, 2), slice(2, 3), slice(3, 4)])
 
-        def resources() -> Points:
+        def resources():
             some = next(offered)
             return Points("", FLEET[some], CARS[some, 0], CARS[some, 1], None, None, ())
 
-        async def ask(_: str, blinded: bytes) -> bytes:
+        async def ask(_, blinded):
             return tokens.blind_sign(issuer, blinded)
 
-        async def live(number: int) -> tuple[int, list[str | None]]:
+        async def live(number):
             own = memory_folder / str(number)
             own.mkdir()
             transport, got, seen = await join(), [], list[str]()
@@ -116,18 +107,16 @@ def test_an_agent_that_waits_pays_once_and_is_matched_by_its_stored_report(
 
 
 @pytest.mark.parametrize("jump", [-3600.0, 3600.0])
-def test_a_clock_that_is_set_in_the_middle_of_a_game_changes_nothing_in_it(
-    memory_folder: Path, issuer: rsa.RSAPrivateKey, jump: float
-) -> None:
+def test_a_clock_that_is_set_in_the_middle_of_a_game_changes_nothing_in_it(memory_folder, issuer, jump):
     off = 0.0
 
-    def set_clock() -> float:
+    def set_clock():
         return clock() + off
 
-    async def ask(_: str, blinded: bytes) -> bytes:
+    async def ask(_, blinded):
         return tokens.blind_sign(issuer, blinded)
 
-    async def main(join: Join) -> None:
+    async def main(join):
         nonlocal off
         await Gateway(await join("resource", "fleet"), TRUST, FLEET_KEYS, lambda _: None).start()
         topic, content = Topic("game-1", "issuer"), m.IssuerKey(key=tokens.public_der(issuer))

@@ -4,23 +4,18 @@ An honest game is called broken with a probability of at most 1e-6. The planted 
 game: 40 of 40 measured games then show ε of at least 0.82, where 0.25 is claimed. tests/nightly plays more.
 """
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import suppress
-from typing import Any
 
 import pytest
 
 from live.memory import VirtualLoop
-from live.wire import AuditSetup, WireAttack, attack_wire
+from live.wire import AuditSetup, attack_wire
 from live.wire.attack import worst_pair
-from palmatch.device import messages as m
 from palmatch.device import state
 from palmatch.device.records import Bulletin, ReportTable, RoundsTable
 from palmatch.errors import ProtocolError
 from palmatch.live.session import DeviceSession
-from palmatch.live.topics import Topic
 
 EPSILON, GAMES = 0.5, 80
 # With a smaller claim fewer games tell: 30 of 40 are enough for this one.
@@ -32,7 +27,7 @@ class Pondering(DeviceSession):
 
     slow_at, seconds = -1, 0.15
 
-    def _deliver(self, record: Any, digest: str) -> Any:
+    def _deliver(self, record, digest):
         sends = super()._deliver(record, digest)
         loop = asyncio.get_running_loop()
         if isinstance(record, ReportTable | RoundsTable | Bulletin) and self.machine.owner.place.spot == self.slow_at:
@@ -52,7 +47,7 @@ class LateWindow(Pondering):
 
     seconds = 1.5
 
-    def _later(self, topic: Topic, message: m.Message, offset: float, began: float, window: float, **more: Any) -> None:
+    def _later(self, topic, message, offset, began, window, **more):
         super()._later(topic, message, offset, max(began, self._clock()), window, **more)
 
 
@@ -61,11 +56,11 @@ class LateSubscription(Pondering):
 
     decided = False
 
-    async def _ask_bulletins(self) -> None:
+    async def _ask_bulletins(self):
         if self.decided:
             await super()._ask_bulletins()
 
-    async def _slots(self, *given: Any) -> None:
+    async def _slots(self, *given):
         self.decided = True
         await self._ask_bulletins()
         await super()._slots(*given)
@@ -74,21 +69,21 @@ class LateSubscription(Pondering):
 class Unpadded(DeviceSession):
     """A planted bug: a packet whose size depends on the place, before the one that is as it should be."""
 
-    async def _send(self, topic: Topic, packet: bytes, *more: Any) -> None:
+    async def _send(self, topic, packet, *more):
         if topic.kind in ("report", "bid", "claim"):
             with suppress(ProtocolError):
                 await self.transport.publish(topic, packet + bytes(1 + self.machine.owner.place.spot))
         await super()._send(topic, packet, *more)
 
 
-def attacked(protocol: Any, player: type[DeviceSession], epsilon: float = PLANTED, games: int = GAMES) -> WireAttack:
+def attacked(protocol, player, epsilon=PLANTED, games=GAMES):
     setup = AuditSetup(protocol, epsilon=epsilon, seed=3, player=player)
     Pondering.slow_at = worst_pair(setup)[0]
     return attack_wire(setup, games=games)
 
 
 @pytest.mark.parametrize("protocol", ["report", "rounds"])
-def test_all_traffic_of_many_games_tells_no_more_than_epsilon(protocol: Any) -> None:
+def test_all_traffic_of_many_games_tells_no_more_than_epsilon(protocol):
     attack = attack_wire(AuditSetup(protocol, epsilon=EPSILON, seed=3), games=GAMES if protocol == "report" else 40)
     assert not attack.broken, attack.verdict
 
@@ -97,19 +92,19 @@ def test_all_traffic_of_many_games_tells_no_more_than_epsilon(protocol: Any) -> 
     ("protocol", "player"),
     [("report", LateWindow), ("bids", LateSubscription), ("rounds", TooSlow), ("report", Unpadded)],
 )
-def test_a_planted_timing_leak_and_a_planted_size_leak_are_caught(protocol: Any, player: type[DeviceSession]) -> None:
+def test_a_planted_timing_leak_and_a_planted_size_leak_are_caught(protocol, player):
     # Times that begin late overlap those that they should be: that takes more games.
     attack = attacked(protocol, player, games=2 * GAMES if player in (LateWindow, LateSubscription) else GAMES)
     assert attack.broken, attack.verdict
 
 
 @pytest.mark.parametrize("protocol", ["report", "bids"])
-def test_how_long_a_device_takes_within_its_margin_does_not_show(protocol: Any) -> None:
+def test_how_long_a_device_takes_within_its_margin_does_not_show(protocol):
     attack = attacked(protocol, Pondering, EPSILON)
     assert not attack.broken, attack.verdict
 
 
-def test_a_device_that_leaves_as_soon_as_it_has_decided_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_that_leaves_as_soon_as_it_has_decided_is_caught(monkeypatch):
     monkeypatch.setattr(state, "MARGIN", 0.0)
     # On a busy machine other computing hides some of what is told: more games find it all the same.
     attack = attacked("bids", Pondering, games=2 * GAMES)

@@ -1,7 +1,5 @@
 """ALMA on lists: the compiled game is the plain one, every game ends, and nothing is held twice."""
 
-from __future__ import annotations
-
 from collections import Counter
 from functools import partial
 
@@ -15,18 +13,17 @@ from palmatch.errors import DidNotConverge
 from palmatch.matchers import alma
 from palmatch.matchers.lists import ValueLists
 from palmatch.matching import Outcome
-from palmatch.problem import IntArray
 from palmatch.streams import keys_of, streams
 from plain_alma import play_lists_plainly
 
 RULES = ("constant", "different")
 
 
-def keys(agents: int):
+def keys(agents):
     return keys_of([str(n) for n in range(agents)])
 
 
-def lists_of(seed: int, agents: int, resources: int, kinds: int) -> ValueLists:
+def lists_of(seed, agents, resources, kinds):
     """Return so many lists, of different lengths and with ties."""
     chance = np.random.default_rng(seed)
     sizes = chance.integers(1, resources + 1, kinds)
@@ -39,7 +36,7 @@ def lists_of(seed: int, agents: int, resources: int, kinds: int) -> ValueLists:
     )
 
 
-def chances_of(name: str, lists: ValueLists) -> IntArray:
+def chances_of(name, lists):
     if name == "constant":
         return np.full(len(lists.values), GRID // 7)
     return np.random.default_rng(0).integers(GRID // 20, GRID - GRID // 20, len(lists.values))

@@ -1,7 +1,5 @@
 """Posted prices: a matching within a step an agent of the best one, whatever the numbers of agents and resources."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 import pytest
@@ -21,13 +19,13 @@ from palmatch.problem import Capacities, unit_capacities
 from palmatch.streams import SELECTION, draws, keys_of, streams
 
 
-def lists_of_each(values: np.ndarray) -> ValueLists:
+def lists_of_each(values):
     agents, resources = values.shape
     start = np.arange(agents + 1) * resources
     return ValueLists(np.arange(agents), start, np.tile(np.arange(resources), agents), values.ravel())
 
 
-def keys(agents: int):
+def keys(agents):
     return keys_of([str(n) for n in range(agents)])
 
 

@@ -1,7 +1,5 @@
 """A optimal on reports: the optimum on lists is the optimum on the table, and an auction is within its step of it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -12,11 +10,10 @@ from palmatch.device.records import Assigned, ReportTable, Result
 from palmatch.live.rules import supporting_prices
 from palmatch.matchers import optimal
 from palmatch.matchers.lists import ValueLists
-from palmatch.problem import FloatArray, IntArray, Problem
 from palmatch.streams import streams
 
 
-def lists_of(agents: int, resources: int, seed: int) -> ValueLists:
+def lists_of(agents, resources, seed):
     """A few lists of some of the resources, shared by many agents."""
     chance = np.random.default_rng(seed)
     parts = [np.sort(chance.permutation(resources)[: chance.integers(1, resources + 1)]) for _ in range(7)]
@@ -28,12 +25,12 @@ def lists_of(agents: int, resources: int, seed: int) -> ValueLists:
     )
 
 
-def town(agents: int, resources: int) -> Problem:
+def town(agents, resources):
     places = crowd(max(agents, resources), seed=1)
     return pm.mobility.problem(places.requests[:agents], places.vehicles[:resources])
 
 
-def worth(lists: ValueLists, resource_of: IntArray) -> float:
+def worth(lists, resource_of):
     total = 0.0
     for agent, resource in enumerate(resource_of.tolist()):
         number = lists.list_of[agent]
@@ -42,11 +39,11 @@ def worth(lists: ValueLists, resource_of: IntArray) -> float:
     return total
 
 
-def line_of(agent: int, lists: ValueLists, resource: int) -> Assigned:
+def line_of(agent, lists, resource):
     return Assigned(str(agent), "a", 1.0, "channel", int(lists.list_of[agent]), None if resource < 0 else str(resource))
 
 
-def checked(lists: ValueLists, resource_of: IntArray, prices: FloatArray, slack: float) -> None:
+def checked(lists, resource_of, prices, slack):
     """Have a device check the matching of agents whose lists hold every resource."""
     resources = tuple(map(str, range(len(prices))))
     rows = tuple(tuple(row) for row in lists.values.reshape(-1, len(prices)).tolist())
@@ -57,9 +54,7 @@ def checked(lists: ValueLists, resource_of: IntArray, prices: FloatArray, slack:
 
 
 @pytest.mark.parametrize(("agents", "resources"), [(30, 30), (40, 25), (20, 45), (1, 1)])
-def test_the_optimum_on_lists_is_worth_what_the_optimum_on_the_table_is(
-    agents: int, resources: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_optimum_on_lists_is_worth_what_the_optimum_on_the_table_is(agents, resources, monkeypatch):
     problem = town(agents, resources)
     for seed in range(10):
         lists, names = lists_of(agents, resources, seed), streams(seed, problem_keys(problem))
@@ -75,9 +70,7 @@ def test_the_optimum_on_lists_is_worth_what_the_optimum_on_the_table_is(
 
 
 @pytest.mark.parametrize(("agents", "resources"), [(30, 30), (40, 25), (20, 45)])
-def test_an_auction_is_within_its_step_of_the_optimum_and_a_device_accepts_its_prices(
-    agents: int, resources: int
-) -> None:
+def test_an_auction_is_within_its_step_of_the_optimum_and_a_device_accepts_its_prices(agents, resources):
     problem = town(agents, resources)
     chance = np.random.default_rng(3)
     for seed in range(10):
@@ -94,5 +87,5 @@ def test_an_auction_is_within_its_step_of_the_optimum_and_a_device_accepts_its_p
         checked(lists, best, supporting_prices(lists, best, resources), 1e-9)
 
 
-def problem_keys(problem: Problem) -> np.ndarray:
+def problem_keys(problem):
     return pm.methods.Workspace(problem).keys

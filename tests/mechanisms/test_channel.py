@@ -1,7 +1,5 @@
 """One report: its chances keep the guarantee exactly, and after it nothing looks at the truth."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import pairwise
 
@@ -28,7 +26,7 @@ from palmatch.methods.reports import draw_reports, reporting
 from palmatch.streams import keys_of, randomness
 
 
-def exact_channel(channel: Channel) -> list[list[Fraction]]:
+def exact_channel(channel):
     """Chance of each report for each cell, by finding where over all draws the report changes."""
     table = []
     for cell in range(channel.cells):
@@ -49,7 +47,7 @@ def exact_channel(channel: Channel) -> list[list[Fraction]]:
     return table
 
 
-def keeps_exactly(table: list[list[Fraction]], epsilon: float) -> bool:
+def keeps_exactly(table, epsilon):
     with mpmath.workdps(60):
         bound = mpmath.exp(mpmath.mpf(epsilon))
         ratios = [max(column) / min(column) for column in zip(*table, strict=True) if max(column) > 0]
@@ -207,7 +205,7 @@ def test_an_infinite_budget_is_no_guarantee():
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 6])
-def test_types_that_are_worth_the_same_on_average_are_told_apart_whatever_the_seats(capacity, monkeypatch) -> None:
+def test_types_that_are_worth_the_same_on_average_are_told_apart_whatever_the_seats(capacity, monkeypatch):
     # On average every paper is worth the same, but for rounding: what agents compete for who know no more is arbitrary.
     papers = np.arange(60)
     types = np.where(papers % 4 == np.arange(4)[:, None], 0.8, 0.3)

@@ -1,7 +1,5 @@
 """Channels of the limit, with Frank-Wolfe or without, keep ε in whole numbers; and the rule that takes them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

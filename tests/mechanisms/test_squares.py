@@ -1,7 +1,5 @@
 """Reports of a crowd, found for all squares in one pass, are those found square by square."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 import pytest
@@ -19,7 +17,7 @@ from palmatch.regions.tables import mean_utilities
 from palmatch.streams import REPORT, draws
 
 
-def crowd(seed: int, *, spacing: float = 100.0):
+def crowd(seed, *, spacing=100.0):
     """Agents of two edges and three budgets, one of them too small for a report."""
     chance = np.random.default_rng(seed)
     metres = chance.uniform(0, 3000, (500, 2)) / 111_195.08
@@ -33,7 +31,7 @@ def crowd(seed: int, *, spacing: float = 100.0):
     return pm.mobility.problem(pl.DataFrame(frame), vehicles, spacing=spacing, interest=8)
 
 
-def table() -> pm.Problem:
+def table():
     """Agents with a table of utilities, in regions of 1 to 30 types."""
     chance = np.random.default_rng(5)
     types = {f"{count}": chance.uniform(0.05, 1.0, (count, 7)) for count in (1, 2, 5, 30)}

@@ -1,9 +1,6 @@
 """Capacities, demands and conflicts: limits are kept by every method, the optimum is one, and ε does not grow."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,13 +25,13 @@ from plain_capacities import best_welfare, plain_sale
 from plain_game import simulate_plainly
 
 
-def single(problem: pm.Problem) -> pm.Problem:
+def single(problem):
     """Return the problem for the general engines, with one seat and one unit each."""
     ones = [np.ones(count, dtype=np.int64) for count in (problem.resources, problem.agents)]
     return replace(problem, capacities=Capacities(*ones, np.empty((0, 2), dtype=np.int64)))
 
 
-def table(seed: int, *, agents: int = 8, resources: int = 5, types: int = 4) -> dict[str, Any]:
+def table(seed, *, agents=8, resources=5, types=4):
     chance = np.random.default_rng(seed)
     possible = {name: chance.uniform(0.05, 1.0, size=(types, resources)) for name in "ab"}
     regions = ["ab"[n % 2] for n in range(agents)]
@@ -42,7 +39,7 @@ def table(seed: int, *, agents: int = 8, resources: int = 5, types: int = 4) -> 
     return {"utilities": rows, "regions": regions, "types": possible}
 
 
-def limited(seed: int) -> pm.Problem:
+def limited(seed):
     """Return a small problem with random limits, some of which cannot be met."""
     chance = np.random.default_rng(seed)
     agents, resources = int(chance.integers(1, 8)), int(chance.integers(1, 6))
@@ -55,7 +52,7 @@ def limited(seed: int) -> pm.Problem:
     )
 
 
-def check_limits(problem: pm.Problem, matching: pm.Matching) -> None:
+def check_limits(problem, matching):
     units = [tuple(unit) for unit in matching.units.tolist()]
     assert len(set(units)) == len(units), "an agent got the same resource twice"
     assert not set(units) & {tuple(pair) for pair in problem.conflicts.tolist()}
@@ -70,7 +67,7 @@ def check_limits(problem: pm.Problem, matching: pm.Matching) -> None:
 
 
 @pytest.mark.parametrize("place", ["city", "city, bounded", "conference", "table"])
-def test_one_seat_and_one_unit_each_give_the_same_matching_in_every_bit(place: str) -> None:
+def test_one_seat_and_one_unit_each_give_the_same_matching_in_every_bit(place):
     problem = frozen.problems()[place]
     for method in pm.METHODS:
         if "geo" in method and not place.startswith("city"):
@@ -83,7 +80,7 @@ def test_one_seat_and_one_unit_each_give_the_same_matching_in_every_bit(place: s
 
 
 @pytest.mark.parametrize("method", ["once", "palma", "alma"])
-def test_one_seat_and_one_unit_each_look_the_same_to_an_observer(method: str) -> None:
+def test_one_seat_and_one_unit_each_look_the_same_to_an_observer(method):
     problem = frozen.problems()["table"]
     one, general = (pm.match(p, method, seed=3, trace=True).trace for p in (problem, single(problem)))
     assert one is not None
@@ -93,14 +90,14 @@ def test_one_seat_and_one_unit_each_look_the_same_to_an_observer(method: str) ->
 
 
 @pytest.mark.parametrize("method", [name for name in pm.METHODS if "geo" not in name])
-def test_every_method_keeps_capacities_demands_and_conflicts(method: str) -> None:
+def test_every_method_keeps_capacities_demands_and_conflicts(method):
     for seed in range(12):
         problem = limited(seed)
         check_limits(problem, pm.match(problem, method, seed=seed, trace=seed % 2 == 0))
 
 
 @pytest.mark.parametrize("method", pm.METHODS)
-def test_a_charging_site_of_four_plugs_takes_four_vehicles(method: str) -> None:
+def test_a_charging_site_of_four_plugs_takes_four_vehicles(method):
     chance = np.random.default_rng(4)
     places = chance.uniform([40.70, -74.02], [40.72, -74.0], size=(12, 2))
     problem = pm.mobility.problem(places[:9], places[9:], edge=2000, spacing=500, capacity=4, conflicts=[("0", "0")])
@@ -111,14 +108,14 @@ def test_a_charging_site_of_four_plugs_takes_four_vehicles(method: str) -> None:
 
 @given(st.integers(0, 10_000))
 @settings(max_examples=60, deadline=None)
-def test_hungarian_finds_the_best_of_all_matchings(seed: int) -> None:
+def test_hungarian_finds_the_best_of_all_matchings(seed):
     problem = limited(seed)
     assert problem.capacities is not None or problem.agents
-    expected = best_welfare(problem.true_utility(), problem.capacities or single(problem).capacities)  # type: ignore[arg-type]
+    expected = best_welfare(problem.true_utility(), problem.capacities or single(problem).capacities)
     assert pm.match(problem, "hungarian").welfare == pytest.approx(expected, abs=1e-9)
 
 
-def test_a_large_program_of_few_pairs_has_the_value_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_program_of_few_pairs_has_the_value_of_the_whole(monkeypatch):
     utilities, capacities = bids(3, reviewers=60, papers=90)
     whole = optimal_matching(utilities, capacities)
     monkeypatch.setattr("palmatch.matchers.optimal._AT_ONCE", 0)
@@ -126,7 +123,7 @@ def test_a_large_program_of_few_pairs_has_the_value_of_the_whole(monkeypatch: py
     assert utilities[few[:, 0], few[:, 1]].sum() == pytest.approx(utilities[whole[:, 0], whole[:, 1]].sum())
 
 
-def bids(seed: int, *, reviewers: int, papers: int) -> tuple[np.ndarray, Capacities]:
+def bids(seed, *, reviewers, papers):
     """Return yes, maybe and no, with conflicts: 3 reviews a paper, at most 12 papers a reviewer."""
     chance = np.random.default_rng(seed)
     # Some papers are in demand, and some reviewers want much.
@@ -141,7 +138,7 @@ def bids(seed: int, *, reviewers: int, papers: int) -> tuple[np.ndarray, Capacit
     return worth, capacities
 
 
-def auctioned(worth: np.ndarray, capacities: Capacities, step: float = 0.01) -> np.ndarray:
+def auctioned(worth, capacities, step=0.01):
     reviewers, papers = worth.shape
     every = np.tile(np.arange(papers), reviewers)
     lists = ValueLists(np.arange(reviewers), np.arange(reviewers + 1) * papers, every, worth.ravel())
@@ -150,7 +147,7 @@ def auctioned(worth: np.ndarray, capacities: Capacities, step: float = 0.01) -> 
 
 
 @pytest.mark.parametrize(("reviewers", "papers"), [(24, 52), (60, 160)])
-def test_the_auction_reaches_the_optimum_on_bids_of_a_conference(reviewers: int, papers: int) -> None:
+def test_the_auction_reaches_the_optimum_on_bids_of_a_conference(reviewers, papers):
     worth, capacities = bids(reviewers, reviewers=reviewers, papers=papers)
     sold, best = auctioned(worth, capacities), optimal_matching(worth, capacities)
     assert worth[sold[:, 0], sold[:, 1]].sum() >= 0.999 * worth[best[:, 0], best[:, 1]].sum()
@@ -158,7 +155,7 @@ def test_the_auction_reaches_the_optimum_on_bids_of_a_conference(reviewers: int,
 
 
 @pytest.mark.parametrize("demand", [1, 3, 70])
-def test_what_a_list_keeps_for_its_agents_changes_no_bid(demand: int) -> None:
+def test_what_a_list_keeps_for_its_agents_changes_no_bid(demand):
     worth, capacities = bids(demand, reviewers=12, papers=80)
     capacities = replace(capacities, demand=np.full(12, demand), capacity=np.full(80, 1 + demand // 10))
     lists = ValueLists(np.arange(12) % 2, np.arange(3) * 80, np.tile(np.arange(80), 2), worth[:2].ravel())
@@ -166,7 +163,7 @@ def test_what_a_list_keeps_for_its_agents_changes_no_bid(demand: int) -> None:
     assert told_bids(lists, capacities, names) == sorted(plain_sale(lists, capacities, 0.05, names))
 
 
-def with_rest(seed: int) -> tuple[ValueLists, Capacities]:
+def with_rest(seed):
     """Return lists that name some resources, worth more and less than the others or as much, and limits."""
     chance = np.random.default_rng(seed)
     agents, resources, number = 40, 60, int(chance.integers(1, 9))
@@ -180,7 +177,7 @@ def with_rest(seed: int) -> tuple[ValueLists, Capacities]:
     return lists, Capacities(chance.integers(0, 3, resources), chance.integers(0, 4, agents), excluded)
 
 
-def told_bids(lists: ValueLists, capacities: Capacities, names: np.ndarray) -> list[tuple[float, ...]]:
+def told_bids(lists, capacities, names):
     """Return all bids of an auction, in order."""
     free = np.zeros(len(capacities.capacity))
     told = run_auction(lists, free, 0.05, capacities=capacities, stream_keys=names, trace=True).trace
@@ -189,7 +186,7 @@ def told_bids(lists: ValueLists, capacities: Capacities, names: np.ndarray) -> l
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_what_a_list_does_not_name_is_bid_for_as_if_it_were_named(seed: int) -> None:
+def test_what_a_list_does_not_name_is_bid_for_as_if_it_were_named(seed):
     lists, capacities = with_rest(seed)
     chance, names = np.random.default_rng(seed), streams(1, keys_of([str(n) for n in range(40)]))
     opening = chance.integers(0, 4, 60) / 8
@@ -213,7 +210,7 @@ def test_what_a_list_does_not_name_is_bid_for_as_if_it_were_named(seed: int) -> 
     assert told_bids(lists, capacities, names) == sorted(plain_sale(lists.whole, capacities, 0.05, names))
 
 
-def crowded(seed: int) -> pm.Problem:
+def crowded(seed):
     """Return a problem with few seats, many conflicts and values that may be the same."""
     chance = np.random.default_rng(seed)
     agents, resources = int(chance.integers(3, 31)), int(chance.integers(2, 16))
@@ -230,14 +227,14 @@ def crowded(seed: int) -> pm.Problem:
 
 @given(st.integers(0, 100_000))
 @settings(max_examples=40, deadline=None)
-def test_once_fills_nearly_all_units_that_the_optimum_fills(seed: int) -> None:
+def test_once_fills_nearly_all_units_that_the_optimum_fills(seed):
     problem = crowded(seed)
     matching = pm.match(problem, "once", seed=seed)
     check_limits(problem, matching)
     assert matching.filled >= 0.95 * pm.match(problem, "hungarian").filled
 
 
-def starved(seed: int) -> tuple[ValueLists, Capacities]:
+def starved(seed):
     """Return lists and limits of which few pairs are open, and values of which many are the same."""
     chance = np.random.default_rng(seed)
     agents, resources = (int(chance.integers(2, most)) for most in (25, 13))
@@ -254,7 +251,7 @@ def starved(seed: int) -> tuple[ValueLists, Capacities]:
     return lists, Capacities(chance.integers(0, 4, resources), chance.integers(0, 4, agents), np.argwhere(closed))
 
 
-def filled_of_largest(seed: int) -> float:
+def filled_of_largest(seed):
     lists, capacities = starved(seed)
     names = streams(1, keys_of([str(n) for n in range(len(capacities.demand))]))
     sold = run_auction(
@@ -270,13 +267,13 @@ def filled_of_largest(seed: int) -> float:
     return 1.0 if not largest else len(sold.resource_of) / largest
 
 
-def test_an_auction_fills_nearly_as_many_units_as_any_matching(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_auction_fills_nearly_as_many_units_as_any_matching(monkeypatch):
     assert min(map(filled_of_largest, range(150))) >= 0.95
     monkeypatch.setattr("palmatch.matchers.exchange.LEAST_FILLED", 0.0)
     assert min(map(filled_of_largest, range(150))) < 0.95
 
 
-def test_the_order_of_the_rows_changes_no_exchange() -> None:
+def test_the_order_of_the_rows_changes_no_exchange():
     for seed in range(30):
         lists, capacities = starved(seed)
         agents = len(capacities.demand)
@@ -291,8 +288,8 @@ def test_the_order_of_the_rows_changes_no_exchange() -> None:
         assert {(order[a], r) for a, r in other.tolist()} == {(a, r) for a, r in one.tolist()}
 
 
-def test_without_exchanges_conflicts_would_leave_units_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    def short(seed: int) -> bool:
+def test_without_exchanges_conflicts_would_leave_units_open(monkeypatch):
+    def short(seed):
         problem = crowded(seed)
         return pm.match(problem, "once", seed=seed).filled < 0.95 * pm.match(problem, "hungarian").filled
 
@@ -303,13 +300,11 @@ def test_without_exchanges_conflicts_would_leave_units_open(monkeypatch: pytest.
     assert not any(map(short, found))
 
 
-def test_an_exchange_never_lowers_what_the_lists_say(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exchange_never_lowers_what_the_lists_say(monkeypatch):
     sums = []
 
-    def watched(
-        lists: ValueLists, capacities: Capacities, units: np.ndarray, names: np.ndarray, **_: bool
-    ) -> np.ndarray:
-        def total(units: np.ndarray) -> float:
+    def watched(lists, capacities, units, names, **_):
+        def total(units):
             held, start, rows = units.tolist(), lists.start, lists.resources
             own = [range(start[lists.list_of[a]], start[lists.list_of[a] + 1]) for a, _ in held]
             return sum(next(lists.values[e] for e in es if rows[e] == r) for es, (_, r) in zip(own, held, strict=True))
@@ -327,7 +322,7 @@ def test_an_exchange_never_lowers_what_the_lists_say(monkeypatch: pytest.MonkeyP
 
 @given(st.integers(0, 10_000))
 @settings(max_examples=40, deadline=None)
-def test_an_auction_with_small_steps_is_within_a_step_a_unit_of_the_optimum(seed: int) -> None:
+def test_an_auction_with_small_steps_is_within_a_step_a_unit_of_the_optimum(seed):
     problem = limited(seed)
     if problem.capacities is None:
         return
@@ -338,7 +333,7 @@ def test_an_auction_with_small_steps_is_within_a_step_a_unit_of_the_optimum(seed
 
 
 @pytest.mark.parametrize(("agents", "resources"), [(1, 3), (3, 1), (1, 1)])
-def test_the_smallest_auctions_take_what_is_compiled_for_all(agents: int, resources: int) -> None:
+def test_the_smallest_auctions_take_what_is_compiled_for_all(agents, resources):
     for rows, columns in ((4, 4), (agents, resources)):
         worth = np.random.default_rng(1).uniform(0.1, 1.0, (rows, columns))
         ones = [np.ones(count, dtype=np.int64) for count in (columns, rows)]
@@ -347,18 +342,17 @@ def test_the_smallest_auctions_take_what_is_compiled_for_all(agents: int, resour
 
 
 @pytest.mark.parametrize("demand", [1, 2, 5])
-def test_one_report_is_enough_for_all_units(demand: int) -> None:
+def test_one_report_is_enough_for_all_units(demand):
     problem = pm.table.problem(**table(1, agents=6, resources=6), capacity=3, demand=demand)
     matching = pm.match(problem, "once", epsilon=0.7, seed=2, trace=True)
     assert matching.guarantee.epsilon <= 0.7
     assert matching.guarantee.delta == 0
     assert matching.charged.max() <= 1
     told = pm.match(problem, "hungarian-once", epsilon=0.7, seed=2, trace=True).trace
-    assert told is not None
     assert sorted(told.agent.tolist()) == list(range(6))
 
 
-def test_what_all_units_of_an_agent_spend_stays_within_its_budget() -> None:
+def test_what_all_units_of_an_agent_spend_stays_within_its_budget():
     problem = pm.table.problem(**table(2, agents=10, resources=8), capacity=2, demand=3)
     workspace = Workspace(problem)
     for game in (palma_game(workspace, Settings()), published_game(workspace, Settings())):
@@ -377,13 +371,13 @@ def test_what_all_units_of_an_agent_spend_stays_within_its_budget() -> None:
             assert (ends.spent <= game.allowance.budget).all()
 
 
-def test_a_whole_budget_for_every_unit_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_whole_budget_for_every_unit_would_be_found(monkeypatch):
     monkeypatch.setattr(rounds, "unit_shares", lambda capacities, budget: budget[capacities.players])
     with pytest.raises(AssertionError):
         test_what_all_units_of_an_agent_spend_stays_within_its_budget()
 
 
-def test_units_of_one_agent_draw_from_streams_of_their_own() -> None:
+def test_units_of_one_agent_draw_from_streams_of_their_own():
     problem = pm.table.problem(**table(2, agents=40, resources=8), capacity=20, demand=4)
     assert problem.capacities is not None
     names = rounds.unit_streams(problem.capacities, Workspace(problem).randomness(None).private)
@@ -391,7 +385,7 @@ def test_units_of_one_agent_draw_from_streams_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("method", ["palma", "published"])
-def test_compiled_players_are_devices_in_every_bit(method: str) -> None:
+def test_compiled_players_are_devices_in_every_bit(method):
     for seed in range(12):
         problem = limited(seed)
         if problem.capacities is None or not problem.capacities.demand.any():
@@ -400,13 +394,13 @@ def test_compiled_players_are_devices_in_every_bit(method: str) -> None:
         game = (palma_game if method == "palma" else published_game)(workspace, Settings(epsilon=3.0))
         options = {"capacities": problem.capacities, "names": workspace.randomness(seed).private}
         parts = (game.public, game.own, game.rules, game.allowance)
-        ends, plain = (play(*parts, **options, trace=True) for play in (simulate, simulate_plainly))  # type: ignore[operator]
+        ends, plain = (play(*parts, **options, trace=True) for play in (simulate, simulate_plainly))
         assert sorted(ends.resource_of.tolist()) == plain.resource_of.tolist()
         assert ends.spent.tolist() == plain.spent.tolist()
         assert ends.steps == plain.steps
 
 
-def test_charges_of_actions_do_not_depend_on_conflicts_or_demands() -> None:
+def test_charges_of_actions_do_not_depend_on_conflicts_or_demands():
     given = table(5, agents=6, resources=5)
     free = pm.table.problem(**given)
     bound = pm.table.problem(**given, demand=2, conflicts=[("0", "1"), ("3", "4")])
@@ -415,7 +409,7 @@ def test_charges_of_actions_do_not_depend_on_conflicts_or_demands() -> None:
         assert np.array_equal(getattr(games[0].allowance, name), getattr(games[1].allowance, name))
 
 
-def test_the_guarantee_says_that_limits_are_public() -> None:
+def test_the_guarantee_says_that_limits_are_public():
     problem = pm.table.problem(**table(1), conflicts=[("0", "1")])
     for method in ("once", "palma", "hungarian-region"):
         guarantee = pm.match(problem, method, seed=1).guarantee
@@ -426,8 +420,8 @@ def test_the_guarantee_says_that_limits_are_public() -> None:
     assert not pm.match(problem, "hungarian").guarantee.assumptions
 
 
-def test_a_method_that_cannot_do_it_says_so_before_it_starts() -> None:
-    def started(*_: object) -> Any:
+def test_a_method_that_cannot_do_it_says_so_before_it_starts():
+    def started(*_):
         raise AssertionError("it started")
 
     mine = Method("mine", "one each", started)
@@ -440,7 +434,7 @@ def test_a_method_that_cannot_do_it_says_so_before_it_starts() -> None:
         del pm.METHODS._methods["mine"]
 
 
-def test_no_method_beats_the_limit_with_seats_and_units() -> None:
+def test_no_method_beats_the_limit_with_seats_and_units():
     problem = pm.table.problem(**table(3, agents=6, resources=4), capacity=2, demand=2)
     bound = pm.limit(problem, 1.0, crowds=100, seed=0).bounds[0]
     alone = pm.limit(replace(problem, capacities=None), 1.0, crowds=0).bounds[0]

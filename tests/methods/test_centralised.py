@@ -1,7 +1,5 @@
 """Baselines that need no rounds: if these are wrong, every comparison is."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import permutations
 
@@ -18,7 +16,6 @@ from naive import greedy as naive_greedy
 from palmatch.domains.mobility import City
 from palmatch.errors import InputError
 from palmatch.methods import baselines as common
-from palmatch.problem import FloatArray
 
 # A busy machine is not a failure.
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -35,23 +32,23 @@ small_tables = arrays(
 )
 
 
-def hungarian(problem: pm.Problem) -> pm.Matching:
+def hungarian(problem):
     return pm.match(problem, "hungarian")
 
 
-def greedy(problem: pm.Problem) -> pm.Matching:
+def greedy(problem):
     return pm.match(problem, "greedy")
 
 
-def hungarian_region(problem: pm.Problem, *, seed: int) -> pm.Matching:
+def hungarian_region(problem, *, seed):
     return pm.match(problem, "hungarian-region", seed=seed)
 
 
-def as_problem(utilities: FloatArray, resource_ids: list[str] | None = None) -> pm.Problem:
+def as_problem(utilities, resource_ids=None):
     return pm.table.problem(utilities, ["x"] * len(utilities), {"x": utilities}, resource_ids=resource_ids)
 
 
-def town(agents: int, resources: int, *, seed: int = 1, edge: float = 1500.0) -> pm.Problem:
+def town(agents, resources, *, seed=1, edge=1500.0):
     chance = np.random.default_rng(seed)
     requests = np.array([40.75, -73.98]) + chance.normal(size=(agents, 2)) * 0.02
     cars = np.array([40.75, -73.98]) + chance.normal(size=(resources, 2)) * 0.02
@@ -63,7 +60,7 @@ def town(agents: int, resources: int, *, seed: int = 1, edge: float = 1500.0) ->
 
 @settings(PATIENT, max_examples=150)
 @given(small_tables)
-def test_the_optimum_is_the_best_of_all_matchings(utilities: FloatArray) -> None:
+def test_the_optimum_is_the_best_of_all_matchings(utilities):
     matching = hungarian(as_problem(utilities))
     assert matching.welfare == pytest.approx(best_welfare(utilities.tolist()), rel=1e-12)
     assert matching.matched == min(utilities.shape)
@@ -73,7 +70,7 @@ def test_the_optimum_is_the_best_of_all_matchings(utilities: FloatArray) -> None
 
 
 @pytest.mark.parametrize(("agents", "resources"), [(4, 6), (6, 4)])
-def test_the_region_optimum_is_the_best_for_the_representatives(agents: int, resources: int) -> None:
+def test_the_region_optimum_is_the_best_for_the_representatives(agents, resources):
     problem = town(agents, resources, edge=2000.0)
     standing_in = np.array(
         [problem.domain.types_of(r)[problem.domain.representative(r)] for r in problem.regions], dtype=np.float64
@@ -84,7 +81,7 @@ def test_the_region_optimum_is_the_best_for_the_representatives(agents: int, res
     assert welfare == pytest.approx(best_welfare(table.tolist()), rel=1e-12)
 
 
-def test_which_agent_of_a_region_gets_a_resource_is_random() -> None:
+def test_which_agent_of_a_region_gets_a_resource_is_random():
     utilities = np.array([[0.9, 0.5, 0.1]] * 3)
     problem = as_problem(utilities)
     ready = pm.prepare(pm.Workspace(problem), "hungarian-region")
@@ -98,7 +95,7 @@ def test_which_agent_of_a_region_gets_a_resource_is_random() -> None:
 
 @settings(PATIENT, max_examples=150)
 @given(small_tables, st.permutations(WORDS))
-def test_greedy_takes_the_best_pair_that_is_left(utilities: FloatArray, words: list[str]) -> None:
+def test_greedy_takes_the_best_pair_that_is_left(utilities, words):
     ids = words[: utilities.shape[1]]
     matching = greedy(as_problem(utilities, ids))
     assert matching.resource_of.tolist() == naive_greedy(utilities.tolist(), ids)
@@ -108,7 +105,7 @@ def test_greedy_takes_the_best_pair_that_is_left(utilities: FloatArray, words: l
 
 
 @pytest.mark.parametrize(("agents", "resources"), [(3, 3), (2, 4), (4, 2)])
-def test_random_gives_every_matching_the_same_probability(agents: int, resources: int) -> None:
+def test_random_gives_every_matching_the_same_probability(agents, resources):
     problem = as_problem(np.full((agents, resources), 0.5))
     ready = pm.prepare(pm.Workspace(problem), "random")
     found = Counter(tuple(ready.play(seed).resource_of.tolist()) for seed in range(6000))
@@ -121,7 +118,7 @@ def test_random_gives_every_matching_the_same_probability(agents: int, resources
     assert chisquare(list(found.values())).pvalue > NEVER
 
 
-def test_a_random_matching_does_not_depend_on_equal_names() -> None:
+def test_a_random_matching_does_not_depend_on_equal_names():
     ids = list("abcd")
     problem = pm.table.problem(np.full((4, 4), 0.5), ["x"] * 4, {"x": [[0.5] * 4]}, agent_ids=ids, resource_ids=ids)
     ready = pm.prepare(pm.Workspace(problem), "random")
@@ -133,7 +130,7 @@ def test_a_random_matching_does_not_depend_on_equal_names() -> None:
 # --- what they guarantee and refuse -----------------------------------------------------------------------------------
 
 
-def test_a_stated_guarantee_is_the_one_of_the_method() -> None:
+def test_a_stated_guarantee_is_the_one_of_the_method():
     problem = town(5, 5)
     for name, epsilon in (("hungarian", np.inf), ("greedy", np.inf), ("hungarian-region", 0.0), ("random", 0.0)):
         matching = pm.match(problem, name)
@@ -143,7 +140,7 @@ def test_a_stated_guarantee_is_the_one_of_the_method() -> None:
         assert matching.rounds == 0
 
 
-def test_problems_that_would_not_fit_into_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_problems_that_would_not_fit_into_memory_are_refused(monkeypatch):
     monkeypatch.setattr(common, "MOST_PAIRS", 24)
     problem = town(5, 5)
     assert isinstance(problem.domain, City)

@@ -1,13 +1,8 @@
 """What holds for every method, whatever it does: a matching is a matching, and chance is a function of the seed."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import polars as pl
 import pytest
-from numpy.typing import NDArray
 
 import palmatch as pm
 from palmatch import streams
@@ -17,26 +12,26 @@ MANHATTAN = np.array([[40.70, -74.02], [40.82, -73.93]])
 SIZES = [(4, 9), (9, 4), (1, 1)]
 
 
-def places(count: int, seed: int) -> NDArray[np.float64]:
+def places(count, seed):
     return np.random.default_rng(seed).uniform(MANHATTAN[0], MANHATTAN[1], size=(count, 2))
 
 
-def frame(where: NDArray[np.float64], name: str) -> pl.DataFrame:
+def frame(where, name):
     return pl.DataFrame({"id": [f"{name} {n}" for n in range(len(where))], "lat": where[:, 0], "lon": where[:, 1]})
 
 
-def town(agents: int, resources: int, **options: Any) -> pm.Problem:
+def town(agents, resources, **options):
     return pm.mobility.problem(places(agents, 1), places(resources, 2), edge=2000, spacing=500, **options)
 
 
-def pairs(problem: pm.Problem, matching: pm.Matching) -> dict[str, str | None]:
+def pairs(problem, matching):
     return {
         name: None if resource < 0 else problem.resource_ids[resource]
         for name, resource in zip(problem.agent_ids, matching.resource_of, strict=True)
     }
 
 
-def check_matching(problem: pm.Problem, matching: pm.Matching) -> None:
+def check_matching(problem, matching):
     resource_of = matching.resource_of
     assert resource_of.shape == (problem.agents,)
     assert resource_of.min() >= -1
@@ -53,7 +48,7 @@ def check_matching(problem: pm.Problem, matching: pm.Matching) -> None:
 
 @pytest.mark.parametrize("method", pm.METHODS)
 @pytest.mark.parametrize(("agents", "resources"), SIZES)
-def test_every_method_returns_a_matching(method: str, agents: int, resources: int) -> None:
+def test_every_method_returns_a_matching(method, agents, resources):
     problem = town(agents, resources)
     ready = pm.prepare(pm.Workspace(problem), method)
     for seed in range(3):
@@ -65,7 +60,7 @@ def test_every_method_returns_a_matching(method: str, agents: int, resources: in
 
 
 @pytest.mark.parametrize("method", pm.METHODS)
-def test_the_same_seed_gives_the_same_matching(method: str) -> None:
+def test_the_same_seed_gives_the_same_matching(method):
     problem = town(12, 12)
     first, second = pm.match(problem, method, seed=7), pm.match(problem, method, seed=7)
     assert np.array_equal(first.resource_of, second.resource_of)
@@ -78,26 +73,26 @@ def test_the_same_seed_gives_the_same_matching(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", pm.METHODS)
-def test_other_seeds_give_other_matchings_where_there_is_chance(method: str) -> None:
+def test_other_seeds_give_other_matchings_where_there_is_chance(method):
     ready = pm.prepare(pm.Workspace(town(12, 12)), method)
     found = {tuple(ready.play(seed).resource_of.tolist()) for seed in range(12)}
     assert len(found) > 1 if pm.METHODS[method].random else len(found) == 1
 
 
 @pytest.mark.parametrize("seed", [-1, 0, 2**64 + 5, 2**200])
-def test_any_whole_number_is_a_seed(seed: int) -> None:
+def test_any_whole_number_is_a_seed(seed):
     problem = town(5, 5)
     for method in ("once", "palma", "random"):
         check_matching(problem, pm.match(problem, method, seed=seed))
 
 
-def relabelled(agents: list[int], resources: list[int], interest: int | None) -> pm.Problem:
+def relabelled(agents, resources, interest):
     requests, cars = frame(places(len(agents), 1), "agent"), frame(places(len(resources), 2), "car")
     return pm.mobility.problem(requests[agents], cars[resources], edge=2000, spacing=500, interest=interest)
 
 
 @pytest.mark.parametrize("method", pm.METHODS)
-def test_the_order_of_the_agents_in_a_file_does_not_change_the_matching(method: str) -> None:
+def test_the_order_of_the_agents_in_a_file_does_not_change_the_matching(method):
     if not (pm.METHODS[method].rounds or pm.METHODS[method].random):
         pytest.skip("an optimum may be reached in several ways")
     same = list(range(10))
@@ -116,7 +111,7 @@ def test_the_order_of_the_agents_in_a_file_does_not_change_the_matching(method: 
 
 
 @pytest.mark.parametrize("method", pm.METHODS)
-def test_the_order_of_the_resources_in_a_file_does_not_change_the_matching(method: str) -> None:
+def test_the_order_of_the_resources_in_a_file_does_not_change_the_matching(method):
     if not (pm.METHODS[method].rounds or method == "random"):
         pytest.skip("an optimum may be reached in several ways")
     same = list(range(8))
@@ -127,7 +122,7 @@ def test_the_order_of_the_resources_in_a_file_does_not_change_the_matching(metho
         assert pairs(first, here.play(seed)) == pairs(second, there.play(seed))
 
 
-def test_an_unknown_method_is_named() -> None:
+def test_an_unknown_method_is_named():
     with pytest.raises(pm.InputError, match="Did you mean 'hungarian-once'"):
         pm.METHODS.find("hungarian-onec")
     with pytest.raises(pm.InputError, match="There is no method 'oracle': choose from "):
@@ -135,7 +130,7 @@ def test_an_unknown_method_is_named() -> None:
 
 
 @pytest.mark.parametrize("method", ["once", "palma", "published", "noise", "random"])
-def test_without_a_seed_randomness_is_fresh_and_with_one_the_guarantee_says_simulation(method: str) -> None:
+def test_without_a_seed_randomness_is_fresh_and_with_one_the_guarantee_says_simulation(method):
     problem = town(25, 30)
     fresh = [pm.match(problem, method) for _ in range(3)]
     assert len({tuple(matching.resource_of) for matching in fresh}) > 1
@@ -145,7 +140,7 @@ def test_without_a_seed_randomness_is_fresh_and_with_one_the_guarantee_says_simu
     assert any("simulation" in assumption for assumption in repeated[0].guarantee.assumptions)
 
 
-def test_without_a_seed_every_agent_has_its_own_fresh_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_seed_every_agent_has_its_own_fresh_bits(monkeypatch):
     asked: list[int] = []
     words = np.arange(1000, dtype="<u8").tobytes()
     monkeypatch.setattr(streams.os, "urandom", lambda count: asked.append(count) or words[:count])
@@ -158,18 +153,18 @@ def test_without_a_seed_every_agent_has_its_own_fresh_bits(monkeypatch: pytest.M
     assert not fresh.simulated
 
 
-def test_two_ids_with_one_hash_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_ids_with_one_hash_are_refused(monkeypatch):
     monkeypatch.setattr(workspace_module, "keys_of", lambda ids: np.array([7, 3, 7], dtype=np.uint64))
     with pytest.raises(pm.InputError, match="'0' and '2' have the same hash"):
         pm.match(town(3, 3), "once")
 
 
-def test_settings_and_epsilon_together_are_refused() -> None:
+def test_settings_and_epsilon_together_are_refused():
     with pytest.raises(pm.InputError, match="not both ways"):
         pm.match(town(2, 2), epsilon=0.01, settings=pm.Settings())
 
 
-def test_a_budget_of_zero_buys_nothing_whatever_delta_is() -> None:
+def test_a_budget_of_zero_buys_nothing_whatever_delta_is():
     problem = pm.mobility.problem(places(30, 1), places(20, 2), edge=3000, spacing=500)
     matching = pm.match(problem, "palma", epsilon=0.0, delta=0.5, seed=1)
     assert matching.charged.max() == 0
@@ -177,7 +172,7 @@ def test_a_budget_of_zero_buys_nothing_whatever_delta_is() -> None:
 
 
 @pytest.mark.parametrize("method", [name for name, method in pm.METHODS.items() if method.private])
-def test_what_the_registry_says_of_a_guarantee_is_what_a_matching_says(method: str) -> None:
+def test_what_the_registry_says_of_a_guarantee_is_what_a_matching_says(method):
     requests, cars = (places(count, seed) * [0.2, 1] + [32.6, 0] for count, seed in ((20, 1), (25, 2)))
     problem = pm.mobility.problem(requests, cars, edge=8000, spacing=500)
     record, guarantee = pm.METHODS[method], pm.match(problem, method, epsilon=2.0, seed=1).guarantee
@@ -186,14 +181,14 @@ def test_what_the_registry_says_of_a_guarantee_is_what_a_matching_says(method: s
     assert record.has_delta or guarantee.delta == 0.0
 
 
-def everything_to_the_first(workspace: pm.Workspace, settings: pm.Settings, trace: bool):
+def everything_to_the_first(workspace, settings, trace):
     return lambda chance: pm.prepare(workspace, "random").run(chance)
 
 
 MINE = pm.Method("mine", "a method of a user", everything_to_the_first, spends=False)
 
 
-def test_a_method_of_a_users_own_is_found_by_module_and_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_method_of_a_users_own_is_found_by_module_and_name(monkeypatch):
     name = f"{__name__}:MINE"
     # What is found is registered: in a copy, so that other tests do not meet it.
     monkeypatch.setattr(pm.METHODS, "_methods", dict(pm.METHODS))
@@ -209,6 +204,6 @@ def test_a_method_of_a_users_own_is_found_by_module_and_name(monkeypatch: pytest
 MANHATTAN_PAIR = (1, 2)
 
 
-def test_a_name_is_registered_once() -> None:
+def test_a_name_is_registered_once():
     with pytest.raises(pm.InputError, match="There is a method 'once' already"):
         pm.register(pm.METHODS["once"])

@@ -1,7 +1,5 @@
 """Methods on lists: back-off as in the paper, lists of any crowd, and nothing private after a report."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

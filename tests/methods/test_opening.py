@@ -1,7 +1,5 @@
 """Opening prices of `once`: where reports tell much they follow synthetic crowds of reports, which are public."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -32,12 +30,12 @@ from palmatch.studies.limit import PublicKnowledge
 
 
 @pytest.fixture(scope="module")
-def night() -> pm.Problem:
+def night():
     batch = pm.data.city.batch(5.0)
     return pm.mobility.problem(batch.requests, batch.vehicles, edge=3000, spacing=500)
 
 
-def of_regions(problem: pm.Problem) -> np.ndarray:
+def of_regions(problem):
     """Opening prices that know the regions only."""
     workspace = Workspace(problem)
     priors = priors_of(problem, workspace.regions)

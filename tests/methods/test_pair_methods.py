@@ -1,7 +1,5 @@
 """Agents matched with each other: every method's pairs are pairs, the optimum is one, and reports decide the rest."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 import pytest
@@ -21,21 +19,21 @@ PLAYING = [name for name, method in pm.METHODS.items() if method.pairs]
 MIDDLE = np.array([40.75, -73.98])
 
 
-def rides(seed: int, agents: int = 14, **options: object) -> pm.Problem:
+def rides(seed, agents=14, **options):
     chance = np.random.default_rng(seed)
     rows = np.hstack([MIDDLE + chance.normal(0, 0.015, (agents, 2)) for _ in range(2)])
-    return pm.pairs.rides(rows, spacing=500, **options)  # type: ignore[arg-type]
+    return pm.pairs.rides(rows, spacing=500, **options)
 
 
-def mutual(seed: int, agents: int = 7, types: int = 4, **options: object) -> pm.Problem:
+def mutual(seed, agents=7, types=4, **options):
     chance = np.random.default_rng(seed)
     possible = {name: chance.uniform(0.05, 1.0, (types, agents)) for name in "ab"}
     regions = ["ab"[agent % 2] for agent in range(agents)]
     rows = np.array([possible[name][chance.integers(types)] for name in regions])
-    return pm.pairs.table(rows, regions, possible, **options)  # type: ignore[arg-type]
+    return pm.pairs.table(rows, regions, possible, **options)
 
 
-def check_pairs(problem: pm.Problem, matching: pm.Matching) -> None:
+def check_pairs(problem, matching):
     """Assert that partners are each other's, no agent its own, and no pair excluded."""
     partner = matching.resource_of
     for agent in np.flatnonzero(partner >= 0):
@@ -199,7 +197,7 @@ def test_the_order_of_the_rows_decides_nothing():
     rows = problem.domain.city.degrees(problem.truth[:, :2]), problem.domain.city.degrees(problem.truth[:, 6:8])
     names = [f"agent {number}" for number in range(10)]
 
-    def pairs_of(some: np.ndarray, method: str) -> set[tuple[str, str]]:
+    def pairs_of(some, method):
         table = dict(zip(("lat", "lon", "to_lat", "to_lon"), np.hstack(rows)[some].T.tolist(), strict=True))
         frame = pl.DataFrame({"id": [names[place] for place in some], **table})
         return set(pm.match(pm.pairs.rides(frame, spacing=500), method, seed=3).pairs)

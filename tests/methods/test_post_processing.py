@@ -4,14 +4,12 @@ Every problem is made by the command from files. Reports are forced (`forced.for
 the matching, its trace, its charges, its guarantee and every file that may be published are then equal in every byte.
 """
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import astuple
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -47,11 +45,11 @@ class Both(NamedTuple):
     workspaces: tuple[pm.Workspace, pm.Workspace]
 
 
-def lines(*rows: Iterable[object]) -> str:
+def lines(*rows):
     return "".join(",".join(map(str, row)) + "\n" for row in rows)
 
 
-def places(chance: np.random.Generator, squares: Iterable[int]) -> list[str]:
+def places(chance, squares):
     """Return a place in each of these squares of a row: on no grid point, and not on the edge."""
     spots = [(spot_position(PARTITION, column, 3, int(chance.integers(24))), column) for column in squares]
     centres = [spot_position(PARTITION, column, 3, PARTITION.spots // 2) for _, column in spots]
@@ -66,7 +64,7 @@ DEMAND = [2, 1, 1, 3, 0, 2, 1]
 AT = ("--origin", "40.7,-74", "--spacing", 250, "--edge", 1000)
 
 
-def city(epsilon: tuple[str, ...], *words: object, limits: bool) -> Setting:
+def city(epsilon, *words, limits):
     chance = np.random.default_rng(1)
     squares = [number % 3 for number in range(len(IDS))]
     cars = places(chance, [0, 0, 1, 1, 2, 2, 0, 1, 2, 2])
@@ -83,7 +81,7 @@ def city(epsilon: tuple[str, ...], *words: object, limits: bool) -> Setting:
     return Setting({"resources.csv": resources, **LIMITS}, (agents[0], agents[1]), words)
 
 
-def crowd() -> Setting:
+def crowd():
     """So many agents that channels are chosen, and bids are made, as for a crowd."""
     chance, agents = np.random.default_rng(7), 2_040
     cars = places(chance, [number % 40 for number in range(300)])
@@ -96,11 +94,11 @@ def crowd() -> Setting:
     return Setting({"resources.csv": resources}, (requests[0], requests[1]), (*AT, "--interest", 8))
 
 
-def conference() -> Setting:
+def conference():
     chance = np.random.default_rng(2)
     areas = ("ml", "db", "pl", "hci", "se")
 
-    def labelled(firsts: Iterable[int]) -> list[tuple[object, ...]]:
+    def labelled(firsts):
         rows = []
         for first in firsts:
             marks = np.zeros(5, dtype=int)
@@ -122,7 +120,7 @@ def conference() -> Setting:
     return Setting(shared, (reviewers[0], reviewers[1]), words, "pairs.json")
 
 
-def rows_of(chance: np.random.Generator, columns: int) -> tuple[str, list[Callable[[], list[float]]]]:
+def rows_of(chance, columns):
     """Return a file of types of two regions, without its header, and for each region what draws an agent's own row."""
     possible = np.round(chance.uniform(0.1, 1.0, size=(2, 5, columns)), 2)
     types = lines(*((region, *row) for region, table in zip("ns", possible, strict=True) for row in table.tolist()))
@@ -131,7 +129,7 @@ def rows_of(chance: np.random.Generator, columns: int) -> tuple[str, list[Callab
     return types, [lambda table=table: near(table) for table in possible]
 
 
-def table() -> Setting:
+def table():
     chance = np.random.default_rng(3)
     names = [f"r{number}" for number in range(8)]
     types, own = rows_of(chance, 8)
@@ -148,11 +146,11 @@ def table() -> Setting:
     return Setting(shared, (agents[0], agents[1]), words)
 
 
-def scores() -> Setting:
+def scores():
     chance = np.random.default_rng(4)
     names = [f"r{number}" for number in range(8)]
 
-    def scored(who: Iterable[str]) -> list[tuple[object, ...]]:
+    def scored(who):
         chosen = [(user, chance.choice(names, size=4, replace=False)) for user in who]
         return [(paper, user, round(float(chance.random()), 2)) for user, papers in chosen for paper in papers]
 
@@ -174,7 +172,7 @@ def scores() -> Setting:
     return Setting(shared, (lines(*scored(IDS)), lines(*scored(IDS))), words, "pairs.json")
 
 
-def bids() -> Setting:
+def bids():
     """Public affinities, private bids: also bids that no possible type has, and -1, which is no conflict."""
     chance, names = np.random.default_rng(8), [f"r{number}" for number in range(8)]
     known = [
@@ -197,7 +195,7 @@ def bids() -> Setting:
     return Setting(shared, (lines(*own[0]), lines(*own[1])), words, "pairs.json")
 
 
-def partners(epsilon: tuple[str, ...]) -> Setting:
+def partners(epsilon):
     chance = np.random.default_rng(5)
     types, own = rows_of(chance, len(IDS))
     agents = [
@@ -212,7 +210,7 @@ def partners(epsilon: tuple[str, ...]) -> Setting:
     return Setting(shared, (agents[0], agents[1]), words)
 
 
-def rides() -> Setting:
+def rides():
     chance = np.random.default_rng(6)
     squares = [[number % 2 for number in range(14)], [5 + number % 3 // 2 for number in range(14)]]
     agents = [
@@ -243,7 +241,7 @@ SETTINGS: dict[str, Callable[[], Setting]] = {
 }
 
 
-def fits(method: str, name: str) -> bool:
+def fits(method, name):
     """Say whether a method takes a setting: noise on places needs places, and an ε above 0."""
     if name == "crowd":
         return METHODS[method].matcher is not None
@@ -255,7 +253,7 @@ def fits(method: str, name: str) -> bool:
 SEEN: list[pm.Workspace] = []
 
 
-def keep_problem(workspace: pm.Workspace, settings: pm.Settings, trace: bool) -> Any:
+def keep_problem(workspace, settings, trace):
     """Prepare a method that lets the test have the problem that the command has made of its files."""
     SEEN.append(workspace)
     return pm.METHODS["random"].prepare(workspace, settings, trace)
@@ -265,7 +263,7 @@ SPY = pm.Method("spy", "keeps the problem", keep_problem, spends=False, units=Tr
 
 
 @pytest.fixture(scope="module")
-def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Both:
+def both(request, tmp_path_factory):
     """Return a setting, with two folders of its files and the workspaces that the command makes of them."""
     setting, made = SETTINGS[request.param](), []
     for agents in setting.agents:
@@ -279,7 +277,7 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return Both(setting, *zip(*made, strict=True))
 
 
-def command(setting: Setting, folder: Path, method: str, out: str) -> dict[str, Any]:
+def command(setting, folder, method, out):
     """Run the command; return what it writes as JSON without what is said not to be published."""
     files = ("agents.csv", *(("resources.csv",) if "resources.csv" in setting.shared else ()))
     words = (*setting.words, "--method", method, "--seed", 7, "--out", out, "--json", "figures.json")
@@ -295,7 +293,7 @@ def command(setting: Setting, folder: Path, method: str, out: str) -> dict[str, 
     return figures
 
 
-def public(matching: pm.Matching) -> dict[str, object]:
+def public(matching):
     """Return all of a matching that any observer may see, in bytes."""
     names = ("resource_of", "epsilon", "charged")
     arrays = {name: np.ascontiguousarray(getattr(matching, name)).tobytes() for name in names}
@@ -318,7 +316,7 @@ def public(matching: pm.Matching) -> dict[str, object]:
     [(name, method) for name, method in product(SETTINGS, METHODS) if fits(method, name)],
     indirect=["both"],
 )
-def test_with_the_same_reports_everything_public_is_the_same_whatever_agents_are(both: Both, method: str) -> None:
+def test_with_the_same_reports_everything_public_is_the_same_whatever_agents_are(both, method):
     one, other = (workspace.problem for workspace in both.workspaces)
     assert one.regions == other.regions
     assert one.region_index.tolist() == other.region_index.tolist()

@@ -4,8 +4,6 @@
 fit the tree. Each mutant gets a copy of the tree, in front of the installed package by PYTHONPATH.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import os

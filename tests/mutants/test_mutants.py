@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from mutants.run import load, misfits
 
 

@@ -1,7 +1,5 @@
 """What an attacker computes who knows the mechanism: exact likelihoods, beside which the black box comes near."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +10,6 @@ import palmatch as pm
 from palmatch.mechanisms import choice
 from palmatch.methods import Settings, Workspace
 from palmatch.methods.reports import reporting
-from palmatch.problem import Problem
 from palmatch.studies import blackbox
 from palmatch.studies.audit import worst_report
 from palmatch.studies.blackbox import as_type, most_varied, watched
@@ -21,7 +18,7 @@ from studies.test_audit import REPORTED
 
 
 @pytest.fixture(scope="module")
-def night() -> Problem:
+def night():
     batch = pm.data.city.batch(5.0)
     return pm.mobility.problem(batch.requests, batch.vehicles, edge=2000)
 

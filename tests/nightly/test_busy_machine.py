@@ -3,13 +3,9 @@
 `python -m pytest tests/nightly/test_busy_machine.py` plays 20 games; stress-ng (Debian's) takes the processors.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from benchmarks.live_games import measured
@@ -23,7 +19,7 @@ SECONDS = 160.0
 
 
 @pytest.fixture
-def hog() -> Iterator[None]:
+def hog():
     """As many busy loops as processors."""
     if STRESS is None:
         pytest.skip("stress-ng is not installed (apt-get install stress-ng)")
@@ -37,7 +33,7 @@ def hog() -> Iterator[None]:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("number", range(GAMES))
 @pytest.mark.parametrize("transport", ["hub", "mqtt"])
-def test_every_device_is_heard_while_other_programs_take_the_processors(hog: None, transport: Any, number: int) -> None:
+def test_every_device_is_heard_while_other_programs_take_the_processors(hog, transport, number):
     if transport == "mqtt" and MOSQUITTO is None:
         pytest.skip("Mosquitto is not installed (apt-get install mosquitto)")
     # Two devices that believe that they hold one resource are an error.

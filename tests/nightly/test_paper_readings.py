@@ -1,7 +1,5 @@
 """Other readings of the paper's second test-case: played in small, and the study's own where nothing is changed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -16,12 +14,12 @@ from palmatch.studies import reproduce as study
 
 
 @pytest.fixture(scope="module")
-def records() -> study.PapersRecords:
+def records():
     return study.papers_of_conference(seed=1, reviewers=40, papers=15)
 
 
 @pytest.mark.parametrize("reading", readings.READINGS, ids=lambda reading: reading.name)
-def test_every_reading_can_be_played(records: study.PapersRecords, reading: readings.Reading) -> None:
+def test_every_reading_can_be_played(records, reading):
     row = readings.tried(readings.play_reading(records, reading, 2, range(1), 0)).row(0, named=True)
     assert 0 <= row["loss"] < 1
     assert 0 <= row["random"] <= 1
@@ -29,7 +27,7 @@ def test_every_reading_can_be_played(records: study.PapersRecords, reading: read
     assert row["above_unless_lost"] <= row["above_all"]
 
 
-def test_readings_differ_in_name_and_the_first_is_the_study_s_own(records: study.PapersRecords) -> None:
+def test_readings_differ_in_name_and_the_first_is_the_study_s_own(records):
     names = [reading.name for reading in readings.READINGS]
     assert len(set(names)) == len(names)
     row = readings.play_reading(records, readings.READINGS[0], 3, range(1), 5).to_dicts()[0]
@@ -37,7 +35,7 @@ def test_readings_differ_in_name_and_the_first_is_the_study_s_own(records: study
     assert row["loss"] == pytest.approx(ours, abs=1e-12)
 
 
-def test_the_world_of_agents_is_the_compiled_one_where_a_reading_changes_nothing(records: study.PapersRecords) -> None:
+def test_the_world_of_agents_is_the_compiled_one_where_a_reading_changes_nothing(records):
     workspace = Workspace(records.problem(3, 2))
     ready = readings.prepare_published(workspace, Settings())
     resource_of, spent = readings.play_agents(workspace, ready, readings.READINGS[0], 11)
@@ -46,11 +44,11 @@ def test_the_world_of_agents_is_the_compiled_one_where_a_reading_changes_nothing
     assert (spent == matching.charged).all()
 
 
-def test_one_reviewer_gets_a_contested_paper_where_a_reading_says_so(records: study.PapersRecords) -> None:
+def test_one_reviewer_gets_a_contested_paper_where_a_reading_says_so(records):
     workspace = Workspace(records.problem(3, 2))
     ready = readings.prepare_published(workspace, Settings())
     for contest in ("one", "in turn"):
-        reading = replace(readings.READINGS[0], contest=contest)  # type: ignore[arg-type]
+        reading = replace(readings.READINGS[0], contest=contest)
         resource_of, spent = readings.play_agents(workspace, ready, reading, 11)
         held = resource_of[resource_of >= 0]
         assert len(set(held)) == len(held) == 15
@@ -64,7 +62,7 @@ def test_one_reviewer_gets_a_contested_paper_where_a_reading_says_so(records: st
     st.integers(1, 30),
     st.integers(0, 10**6),
 )
-def test_random_draws_give_no_resource_twice(lots: readings.RandomRule, agents: int, resources: int, seed: int) -> None:
+def test_random_draws_give_no_resource_twice(lots, agents, resources, seed):
     resource_of = readings.random_assignment(lots, agents, resources, chance=np.random.default_rng(seed))
     held = resource_of[resource_of >= 0]
     assert len(resource_of) == agents

@@ -1,7 +1,5 @@
 """Budgets: the units of the paper's formula, whole actions, and no agent past the budget."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np
@@ -123,7 +121,7 @@ def test_prices_are_above_what_actions_cost_and_budgets_below_what_they_are_wort
         assert budget * unit <= Fraction(value) * (1 - slack)
 
 
-def account(number: int) -> Account:
+def account(number):
     costs = ActionCosts(np.array([0.1 + number, 0.2]), np.array([0.3, 0.0]))
     return Account(np.inf if number % 2 else 8.0 + number, costs, 1e-5)
 

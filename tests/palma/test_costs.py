@@ -1,7 +1,5 @@
 """Costs against high-precision arithmetic from the integer weights, and against the definition, written out naively."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """The compiled kernel and the readable agents play the same game, bit for bit."""
 
-from __future__ import annotations
-
 from functools import partial
 from itertools import pairwise
 
@@ -23,7 +21,7 @@ from palmatch.streams import BACKOFF, draw, keys_of, streams
 from plain_game import priced, simulate_plainly
 
 
-def random_problem(seed: int, agents: int, resources: int, *, regions: int = 2, ties: bool = False, interest=None):
+def random_problem(seed, agents, resources, *, regions=2, ties=False, interest=None):
     """A table problem in which every agent is one of its region's possible types."""
     chance = np.random.default_rng(seed)
     types = {}
@@ -35,7 +33,7 @@ def random_problem(seed: int, agents: int, resources: int, *, regions: int = 2, 
     return pm.table.problem(own, homes, types, interest=interest)
 
 
-def game(problem, policy: Policy, *, budget=0, seed=0, highest=3):
+def game(problem, policy, *, budget=0, seed=0, highest=3):
     """The tables and rules of a policy, with random prices for every region, rank set and entry."""
     workspace = Workspace(problem)
     public, own = workspace.tables(policy), own_tables(problem, workspace.regions, snapped=False)

@@ -1,7 +1,5 @@
 """The game of rounds among agents: the compiled one is the plain one in every bit, charges and sights included."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -14,7 +12,7 @@ from plain_game import simulate_plainly
 GAMES = {"palma": palma_game, "published": published_game, "noise": noise_game}
 
 
-def mutual(seed: int) -> pm.Problem:
+def mutual(seed):
     chance = np.random.default_rng(seed)
     agents = int(chance.integers(2, 9))
     possible = {name: chance.uniform(0.05, 1.0, (3, agents)) for name in "ab"}

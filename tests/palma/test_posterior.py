@@ -1,7 +1,5 @@
 """What an observer concludes, against devices that are asked one by one how likely they would have done the same."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 
@@ -19,19 +17,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import palmatch as pm
-from enumeration import WHOLE, Belief, Device, devices
+from enumeration import WHOLE, devices
 from palmatch.device.agent import Attempt, Look
-from palmatch.matching import Outcome, Trace
+from palmatch.matching import Outcome
 from palmatch.methods import METHODS, PreparedGame, Settings, Workspace
-from palmatch.palma.game import Outcomes, region_tables, simulate
-from palmatch.palma.policy import Policy
-from palmatch.problem import Problem
+from palmatch.palma.game import region_tables, simulate
 from palmatch.regions.noise import PublicPlay, PublicTables
 from palmatch.regions.tables import RegionView
 from palmatch.streams import streams
 
 
-def crowd(seed: int, *, agents: int = 6, resources: int = 4, interest: int | None = None) -> Problem:
+def crowd(seed, *, agents=6, resources=4, interest=None):
     chance = np.random.default_rng(seed)
     types = {name: chance.uniform(0.05, 1.0, (3, resources)) for name in ("east", "west")}
     homes = [str(chance.choice(["east", "west"])) for _ in range(agents)]
@@ -51,38 +47,38 @@ class Watched:
     public: PublicTables
 
     @property
-    def policy(self) -> Policy:
+    def policy(self):
         return self.prepared.policy
 
     @property
-    def budgets(self) -> np.ndarray:
+    def budgets(self):
         return np.full(len(self.region.types), self.prepared.allowance.budget[0])
 
-    def ends(self, seed: int) -> Outcomes:
+    def ends(self, seed):
         game = self.prepared
         return simulate(self.public, game.own, game.rules, game.allowance, names=streams(seed, self.keys), trace=True)
 
-    def trace(self, seed: int) -> Trace:
+    def trace(self, seed):
         return self.ends(seed).trace
 
-    def reader(self) -> Reader:
+    def reader(self):
         tables = region_tables(self.public, self.prepared.allowance, self.number)
         return Reader(self.region, Charges(tables.first_units, tables.selection_units, tables.backoff_units))
 
 
-def first_agent(problem: Problem, method: str, numbers: Settings) -> Watched:
+def first_agent(problem, method, numbers):
     workspace = Workspace(problem)
     game, number = METHODS[method].game(workspace, numbers), int(problem.region_index[0])
     public = workspace.tables(game.policy)
     return Watched(game, workspace.keys, number, workspace.regions[number], public.play(number), public)
 
 
-def watched(seed: int, epsilon: float, interest: int | None) -> Watched:
+def watched(seed, epsilon, interest):
     numbers = Settings(epsilon=epsilon, delta=0.1, truth_selection=0.5, truth_backoff=0.4)
     return first_agent(crowd(seed, interest=interest), "palma", numbers)
 
 
-def chance_of_the_same(device: Device, trace: Trace, agent: int, *, to_the_end: bool) -> float:
+def chance_of_the_same(device, trace, agent, *, to_the_end):
     """Ask a device, row by row, how likely it would have been seen to do what that agent did.
 
     If not to the end: only while it has budget. Then what it passes over, because it is held, need not be known.
@@ -102,11 +98,11 @@ def chance_of_the_same(device: Device, trace: Trace, agent: int, *, to_the_end: 
     return chance
 
 
-def has_no_budget_for(device: Device, belief: Belief | None, move: str) -> bool:
+def has_no_budget_for(device, belief, move):
     return all(state.exhausted for _, after in device.after(belief, move).items() for state in after)
 
 
-def follow(device: Device, belief: Belief | None, move: str, seen: object, chance: float) -> tuple[float, Belief]:
+def follow(device, belief, move, seen, chance):
     (after,) = [found for what, found in device.after(belief, move).items() if what == seen]
     (state,) = after
     return chance * (after[state] / WHOLE), {state: 1}

@@ -4,8 +4,6 @@ A region plays randomised response when each of its types likes one resource, al
 uniform.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

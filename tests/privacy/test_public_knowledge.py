@@ -1,7 +1,5 @@
 """Nothing that is public depends on where in its region any agent is: the first assumption of every proof."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 
 import numpy as np
@@ -12,12 +10,10 @@ from palmatch.methods import Settings, Workspace, accounts, budgets, reports
 from palmatch.methods.reports import cells_of, reporting
 from palmatch.methods.rounds import palma_game, published_policy
 from palmatch.palma.accountant import privacy_filter
-from palmatch.problem import Problem
-from palmatch.regions.noise import PublicTables
 from palmatch.studies.plan import plan
 
 
-def city() -> Problem:
+def city():
     batch = pm.data.city.batch(5.0)
     # Budgets of their own, also none: they are public, and differ within regions.
     own = np.where(np.arange(len(batch.requests)) % 3 == 0, 0.4, np.nan)
@@ -25,18 +21,18 @@ def city() -> Problem:
     return pm.mobility.problem(batch.requests, batch.vehicles, edge=4000, epsilon=own)
 
 
-def conference() -> Problem:
+def conference():
     meeting = pm.data.conference.conference(seed=2, reviewers=80, papers=60)
     return pm.papers.problem(meeting.reviewers, meeting.papers, areas=2, draw_primary=True, seed=0)
 
 
-def table() -> Problem:
+def table():
     types = np.random.default_rng(4).uniform(0.05, 1.0, (2, 6, 4))
     could_be = {"east": types[0], "west": types[1]}
     return pm.table.problem([*types[0][:3], *types[1][:2]], ["east"] * 3 + ["west"] * 2, could_be)
 
 
-def elsewhere(problem: Problem, seed: int) -> Problem:
+def elsewhere(problem, seed):
     """Every agent is another possible type of the same region."""
     chance, types = np.random.default_rng(seed), problem.types.copy()
     for agent, number in enumerate(problem.region_index):
@@ -80,7 +76,7 @@ def test_opening_prices_that_follow_the_agents_own_cells_are_found(monkeypatch):
         test_what_once_prepares_does_not_depend_on_where_the_agents_are(city, 4.0)
 
 
-def parts_of(tables: PublicTables) -> list[np.ndarray]:
+def parts_of(tables):
     """All that public tables hold: the arrays of the compiled rounds, and every region's table of utilities."""
     regions = tables.regions
     noise = [getattr(tables, name) for name in ("region_of_agent", "selection_below", "guide", "backoff")]
@@ -91,7 +87,7 @@ def parts_of(tables: PublicTables) -> list[np.ndarray]:
 @problems
 @pytest.mark.parametrize("accountant", ["auto", "pure"])
 def test_prices_and_budgets_of_palma_do_not_depend_on_where_the_agents_are(make, accountant):
-    def public(problem: Problem) -> list[np.ndarray]:
+    def public(problem):
         workspace, settings = Workspace(problem), Settings(accountant=accountant)
         policy = published_policy(problem, settings)
         tables, budget = workspace.tables(policy), budgets(problem, settings)
@@ -105,12 +101,12 @@ def test_prices_and_budgets_of_palma_do_not_depend_on_where_the_agents_are(make,
         np.testing.assert_array_equal(left, right)
 
 
-def nearest_few() -> Problem:
+def nearest_few():
     batch = pm.data.city.batch(5.0)
     return pm.mobility.problem(batch.requests, batch.vehicles, edge=2000, interest=4)
 
 
-def with_seats() -> Problem:
+def with_seats():
     batch = pm.data.city.batch(5.0)
     wanted = 1 + np.arange(len(batch.requests)) % 2
     conflicts = [("0", "1"), ("2", "3")]
@@ -119,7 +115,7 @@ def with_seats() -> Problem:
     )
 
 
-def rides() -> Problem:
+def rides():
     batch = pm.data.city.batch(5.0)
     return pm.pairs.rides(np.hstack((batch.requests[:10], batch.vehicles[:10])), edge=3000)
 

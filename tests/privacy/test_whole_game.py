@@ -4,8 +4,6 @@ For all pairs of types of small random regions. Nothing is sampled and nothing i
 `tests/studies/test_planted_bugs.py` shows that these very checks fail where they have to.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from fractions import Fraction
@@ -18,7 +16,6 @@ from enumeration import GRID, UNIT, WHOLE, Device, chances, whole_game
 from palmatch.device.agent import Look
 from palmatch.palma.policy import Policy
 from stages import (
-    Stage,
     accounted,
     all_pairs,
     drawn,
@@ -42,7 +39,7 @@ small = given(
 )
 
 
-def with_account(accountant: str, seed: int, delta: float, **shape: int) -> Stage:
+def with_account(accountant, seed, delta, **shape):
     return small_stage(random_problem(seed, **shape), random_policy(seed), accountant, delta=delta)
 
 

@@ -4,8 +4,6 @@ For all pairs of types of small random regions. Nothing is sampled and nothing i
 `tests/studies/test_planted_bugs_once.py` shows that these very checks fail where they have to.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -4,8 +4,6 @@ Nothing is sampled and nothing is rounded but a bound on e^ε, to the safe side.
 fail where they have to.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 
@@ -14,7 +12,7 @@ import pytest
 from benchmarks.likelihoods import game_digest
 
 import palmatch as pm
-from enumeration import Device, devices
+from enumeration import devices
 from once_game import Reporter, exact_chances, first_beyond
 from palmatch.methods import Settings, Workspace
 from palmatch.methods.registry import METHODS
@@ -23,14 +21,14 @@ from palmatch.methods.rounds import palma_game
 from palmatch.palma import game as rounds
 from palmatch.palma.game import region_tables
 from plain_game import PlainGame
-from whole_play import Course, Script, Scripted, courses
+from whole_play import Scripted, courses
 
 EPSILON, MOST_ACTS = 0.9, 6
 # The whole of the truth in few actions, and prices that add up without a δ.
 SETTINGS = Settings(epsilon=EPSILON, truth_selection=0.3, truth_backoff=0.3, accountant="pure")
 
 
-def reviewers(seed: int, demand: int = 1) -> pm.Problem:
+def reviewers(seed, demand=1):
     """Three agents of one region, two resources with room for two and one with room for one, and a conflict."""
     chance = np.random.default_rng(seed)
     types = chance.uniform(0.1, 1.0, (3, 3))
@@ -40,14 +38,14 @@ def reviewers(seed: int, demand: int = 1) -> pm.Problem:
     )
 
 
-def partners(seed: int) -> pm.Problem:
+def partners(seed):
     """Four agents of one region that are matched with each other; one pair is excluded."""
     chance = np.random.default_rng(seed)
     types = chance.uniform(0.1, 1.0, (3, 4))
     return pm.pairs.table(types[chance.integers(3, size=4)], ["here"] * 4, {"here": types}, conflicts=[("2", "1")])
 
 
-def all_courses(problem: pm.Problem, seed: int, settings: Settings = SETTINGS) -> list[Course]:
+def all_courses(problem, seed, settings=SETTINGS):
     """Every course of a game of `palma` in which agent 0 is of one of two types, the others' streams being known."""
     workspace = Workspace(problem)
     game = palma_game(workspace, settings)
@@ -56,13 +54,13 @@ def all_courses(problem: pm.Problem, seed: int, settings: Settings = SETTINGS) -
     tables = region_tables(game.public, game.allowance, 0)
     shares = rounds.unit_shares(problem.capacities, game.allowance.budget)[: int(problem.demand[0])]
 
-    def play(script: Script) -> None:
+    def play(script):
         plain = PlainGame(*parts, names=names, capacities=problem.capacities)
         for number in range(len(shares)):
-            plain.players[number] = (0, Scripted(number, tables, script))  # type: ignore[assignment]
+            plain.players[number] = (0, Scripted(number, tables, script))
         plain.play()
 
-    def players(row: int) -> list[Device]:
+    def players(row):
         own = [workspace.regions[0].utilities[row].tolist()]
         return [devices(tables, game.rules, own, int(share))[0] for share in shares]
 
@@ -80,7 +78,7 @@ def test_no_transcript_of_a_whole_game_tells_more_than_guaranteed(make, seed):
         assert total(found, side) == pytest.approx(1.0, abs=1e-12)
 
 
-def total(found: list[Course], side: str) -> float:
+def total(found, side):
     return sum(getattr(course, side) / (1 << 106 * len(course.acts)) for course in found)
 
 
@@ -126,14 +124,14 @@ def test_all_that_follows_a_report_tells_no_more_than_the_report(make, method):
     assert max(told) > 1
 
 
-def shown(problem: pm.Problem, method: str, row: int, *, seed: int) -> dict[int, int]:
+def shown(problem, method, row, *, seed):
     """The exact chances of all that a whole game shows, agent 0 being of a type and the others' reports known."""
     workspace = Workspace(problem)
     plan, chance = reporting(workspace, Settings(epsilon=EPSILON)), workspace.randomness(seed)
     channel, others = plan.channels[int(plan.channel_of[0])], draw_reports(plan, chance)
     target = Reporter(channel, int(channel.cell_of[row]))
 
-    def seen(told: int) -> int:
+    def seen(told):
         every_agent = others.copy()
         every_agent[0] = told
         ended = METHODS[method].matcher(workspace, plan, every_agent, replace(chance, private=chance.public), True)

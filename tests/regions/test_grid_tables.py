@@ -1,7 +1,5 @@
 """A crowd's tables, built over a grid, hold the very numbers of the tables built square by square."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 import pytest
@@ -21,13 +19,11 @@ ORIGIN = (40.0, -74.0)
 METRE = 1 / 111_195.08
 
 
-def city(
-    seed: int, *, agents: int, vehicles: int, edge: float, spacing: float, interest: int, lattice: bool, wide: float
-):
+def city(seed, *, agents, vehicles, edge, spacing, interest, lattice, wide):
     """Places around one of the world's fixed corners; on a lattice many distances are equal, or nearly so."""
     chance = np.random.default_rng(seed)
 
-    def places(count: int):
+    def places(count):
         metres = chance.uniform(-wide, wide, (count, 2))
         if lattice:
             metres = np.round(metres / 50.0) * 50.0

@@ -1,9 +1,6 @@
 """What a region plays without acting on the truth: public, and on the grid."""
 
-from __future__ import annotations
-
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +9,8 @@ import palmatch as pm
 from naive import linear, loss, weighted_at_random
 from palmatch.device.distribution import GRID
 from palmatch.errors import InputError
-from palmatch.regions.noise import PublicPlay, public_tables
-from palmatch.regions.tables import RegionView, region_tables
+from palmatch.regions.noise import public_tables
+from palmatch.regions.tables import region_tables
 
 GAMMA = 0.05
 
@@ -27,27 +24,27 @@ COULD_BE = [
 
 
 @pytest.fixture(name="region")
-def some_region() -> RegionView:
+def some_region():
     problem = pm.table.problem(COULD_BE[:1], ["x"], {"x": COULD_BE}, representatives={"x": 3}, interest=3)
     (region,) = region_tables(problem)
     assert np.diff(region.offsets).tolist() == [1, 2, 4], "rank sets of one size would hide a mix-up"
     return region
 
 
-def play(region: RegionView, selection: Any = "representative", backoff: Any = "representative") -> PublicPlay:
+def play(region, selection="representative", backoff="representative"):
     agents = np.zeros(1, dtype=np.int64)
     return public_tables(region.tables, agents, selection=selection, backoff=backoff, gamma=GAMMA).play(0)
 
 
-def by_rank(region: RegionView, values: Any) -> list[list[int]]:
+def by_rank(region, values):
     return [values[region.offsets[rank] : region.offsets[rank + 1]].tolist() for rank in range(region.ranks)]
 
 
-def close(weight: int, exact: Fraction | float) -> bool:
+def close(weight, exact):
     return abs(Fraction(weight, GRID) - Fraction(exact)) <= Fraction(1, 10**12)
 
 
-def test_the_representatives_own_chances_are_the_noise(region: RegionView) -> None:
+def test_the_representatives_own_chances_are_the_noise(region):
     noise = play(region)
     own = region.utilities[3]
     sets = [own[region.rank_set(rank)].tolist() for rank in range(3)]
@@ -60,13 +57,13 @@ def test_the_representatives_own_chances_are_the_noise(region: RegionView) -> No
         assert all(close(*pair) for pair in zip(chances, expected, strict=True))
 
 
-def test_uniform_noise_gives_everything_the_same_chance(region: RegionView) -> None:
+def test_uniform_noise_gives_everything_the_same_chance(region):
     for weights in by_rank(region, play(region, "uniform").selection):
         assert sum(weights) == GRID
         assert all(close(weight, Fraction(1, len(weights))) for weight in weights)
 
 
-def test_a_users_own_noise_is_scaled_and_played(region: RegionView) -> None:
+def test_a_users_own_noise_is_scaled_and_played(region):
     noise = play(
         region,
         lambda here, rank: 7.0 * (1 + np.arange(len(here.rank_set(rank)))),
@@ -94,12 +91,12 @@ def test_a_users_own_noise_is_scaled_and_played(region: RegionView) -> None:
         lambda here, rank: 1.0,
     ],
 )
-def test_selection_noise_that_is_no_distribution_is_refused(region: RegionView, noise: Any) -> None:
+def test_selection_noise_that_is_no_distribution_is_refused(region, noise):
     with pytest.raises(InputError, match="noise"):
         play(region, noise)
 
 
-def test_huge_weights_are_scaled_or_refused_but_not_played_as_something_else(region: RegionView) -> None:
+def test_huge_weights_are_scaled_or_refused_but_not_played_as_something_else(region):
     try:
         noise = play(region, lambda here, rank: np.full(len(here.rank_set(rank)), 1e308))
     except InputError:
@@ -127,6 +124,6 @@ def test_huge_weights_are_scaled_or_refused_but_not_played_as_something_else(reg
         lambda here, rank: np.full(np.diff(here.offsets)[::-1][rank], 0.1 * (rank + 1)),
     ],
 )
-def test_a_chance_of_backing_off_of_zero_or_one_is_refused(region: RegionView, noise: Any) -> None:
+def test_a_chance_of_backing_off_of_zero_or_one_is_refused(region, noise):
     with pytest.raises(InputError, match="back-off chance above 0 and below 1"):
         play(region, backoff=noise)

@@ -1,10 +1,5 @@
 """The public tables of a region: whoever is missing from a rank set is not protected."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,7 +9,7 @@ from scipy.spatial import cKDTree
 import palmatch as pm
 from naive import by_public_id, preferences, rank_sets
 from palmatch.domains.mobility import City, Square
-from palmatch.regions.tables import RegionView, best_columns, dense_tables, grid_tables, region_tables
+from palmatch.regions.tables import best_columns, dense_tables, grid_tables, region_tables
 
 # A busy machine is not a failure.
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -23,13 +18,13 @@ WORDS = ["zebra", "Ant", "10", "9", "é", "_", "aa", "a", "Z9"]
 NUMBERS = ["10", "9", "1", "002", "2", "30", "0", "11", "100"]
 
 
-def sets_by_id(problem: pm.Problem, region: RegionView) -> list[set[str]]:
+def sets_by_id(problem, region):
     ids = [problem.resource_ids[resource] for resource in region.resources]
     return [{ids[place] for place in region.rank_set(rank)} for rank in range(region.ranks)]
 
 
 @st.composite
-def tables(draw: st.DrawFn) -> tuple[pm.Problem, dict[str, list[list[float]]]]:
+def tables(draw):
     """Draw a problem whose utilities tie often, with ids in no order."""
     resources = draw(st.integers(1, 9))
     ids = draw(st.permutations(draw(st.sampled_from([WORDS, NUMBERS]))))[:resources]
@@ -45,7 +40,7 @@ def tables(draw: st.DrawFn) -> tuple[pm.Problem, dict[str, list[list[float]]]]:
 
 @settings(PATIENT, max_examples=150)
 @given(tables())
-def test_rank_sets_are_the_union_of_the_preferences_of_all_types(case: tuple[pm.Problem, dict[str, Any]]) -> None:
+def test_rank_sets_are_the_union_of_the_preferences_of_all_types(case):
     problem, could_be = case
     found = region_tables(problem)
     assert [region.region for region in found] == list(problem.regions)
@@ -56,7 +51,7 @@ def test_rank_sets_are_the_union_of_the_preferences_of_all_types(case: tuple[pm.
 
 @settings(PATIENT, max_examples=60)
 @given(tables())
-def test_tables_are_complete_and_in_public_order(case: tuple[pm.Problem, dict[str, Any]]) -> None:
+def test_tables_are_complete_and_in_public_order(case):
     problem, could_be = case
     order = by_public_id(problem.resource_ids)
     for region in region_tables(problem):
@@ -73,7 +68,7 @@ def test_tables_are_complete_and_in_public_order(case: tuple[pm.Problem, dict[st
 
 @settings(PATIENT, max_examples=60)
 @given(tables(), st.randoms(use_true_random=False))
-def test_the_order_of_the_rows_of_a_file_does_not_matter(case: tuple[pm.Problem, dict[str, Any]], chance: Any) -> None:
+def test_the_order_of_the_rows_of_a_file_does_not_matter(case, chance):
     problem, could_be = case
     shuffled = chance.sample(range(problem.resources), problem.resources)
     moved = {name: [[row[r] for r in shuffled] for row in rows] for name, rows in could_be.items()}
@@ -93,7 +88,7 @@ def test_the_order_of_the_rows_of_a_file_does_not_matter(case: tuple[pm.Problem,
 
 
 @pytest.mark.parametrize("count", [1, 2, 47, 48, 49, 60, 119, 120])
-def test_the_best_columns_are_the_same_by_insertion_and_by_sorting(count: int) -> None:
+def test_the_best_columns_are_the_same_by_insertion_and_by_sorting(count):
     chance = np.random.default_rng(count)
     utilities = np.round(chance.random((40, 120)), 1) + 0.1
     ids = [f"{column:03}" for column in range(120)]
@@ -101,7 +96,7 @@ def test_the_best_columns_are_the_same_by_insertion_and_by_sorting(count: int) -
     assert best_columns(utilities, count).tolist() == expected
 
 
-def test_progress_is_told_for_every_region() -> None:
+def test_progress_is_told_for_every_region():
     could_be = {name: [[0.5]] for name in "abc"}
     told: list[tuple[int, int]] = []
     region_tables(
@@ -114,14 +109,14 @@ def test_progress_is_told_for_every_region() -> None:
 # --- squares on a map -----------------------------------------------------------------------------------------------
 
 
-def city(vehicles: Any, *, alpha: float = 4000.0, spacing: float = 100.0) -> City:
+def city(vehicles, *, alpha=4000.0, spacing=100.0):
     places = np.asarray(vehicles, dtype=np.float64)
     return City(places, alpha, spacing, 41.0, -74.0, (41.0, -74.0))
 
 
 @pytest.mark.parametrize("edge", [1000.0, 1500.0, 250.0, 1234.5, 100.0, 30.0])
 @pytest.mark.parametrize(("column", "row"), [(0, 0), (-3, 7)])
-def test_a_square_holds_its_corners_its_centre_and_a_grid_in_between(edge: float, column: int, row: int) -> None:
+def test_a_square_holds_its_corners_its_centre_and_a_grid_in_between(edge, column, row):
     domain, region = city([[0.0, 0.0]]), Square(edge, column, row)
     types = domain.types_of(region)
     inside = types[:, :2] - domain.corner(region)
@@ -136,7 +131,7 @@ def test_a_square_holds_its_corners_its_centre_and_a_grid_in_between(edge: float
     assert len(types) == len(set(wanted)), "a type twice, or one that is not on the grid"
 
 
-def same_by_grid_search(domain: City, region: Square, ids: Sequence[str], interest: int) -> None:
+def same_by_grid_search(domain, region, ids, interest):
     agent = domain.types_of(region)[:1]
     problem = pm.make_problem(domain, agent, resource_ids=ids, interest=interest)
     (found,) = grid_tables(problem, domain)
@@ -147,7 +142,7 @@ def same_by_grid_search(domain: City, region: Square, ids: Sequence[str], intere
     assert np.array_equal(found.utilities, whole.utilities)
 
 
-def test_rounding_does_not_lose_a_vehicle_that_ties_from_a_corner() -> None:
+def test_rounding_does_not_lose_a_vehicle_that_ties_from_a_corner():
     # From the corner (edge, edge) both are equally far; the second is as far from the centre as any candidate can be.
     chance = np.random.default_rng(8)
     for _ in range(200):
@@ -160,7 +155,7 @@ def test_rounding_does_not_lose_a_vehicle_that_ties_from_a_corner() -> None:
 
 
 @pytest.mark.parametrize("alpha", [1.0, 1e25])
-def test_vehicles_whose_utilities_round_to_the_same_number_tie_by_id_by_grid_search_too(alpha: float) -> None:
+def test_vehicles_whose_utilities_round_to_the_same_number_tie_by_id_by_grid_search_too(alpha):
     # Beyond 690 alpha, and where alpha dwarfs the map, all utilities are equal: the first id is the first of all.
     vehicles = [[5000.0 * step, 0.0] for step in range(6, 0, -1)]
     same_by_grid_search(city(vehicles, alpha=alpha), Square(1000.0, 0, 0), list("abcdef"), interest=2)

@@ -1,32 +1,29 @@
 """The pictures of an audit say what they show, in one scale, and are the same bytes every time."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from scipy.stats import norm
 
 import palmatch as pm
 from palmatch.methods import Settings
 from palmatch.report.figures import roc_curves
 from palmatch.report.style import ALARM
-from palmatch.studies.audit import Audit, audit
+from palmatch.studies.audit import audit
 from palmatch.studies.blackbox import Attack, Bound
 
 
 @pytest.fixture(scope="module")
-def found() -> Audit:
+def found():
     batch = pm.data.city.batch(5.0)
     problem = pm.mobility.problem(batch.requests, batch.vehicles, edge=1000)
     return audit(problem, "palma", games=60, settings=Settings(epsilon=1.0, accountant="renyi"), seed=0)
 
 
-def words_of(figure: Figure) -> str:
+def words_of(figure):
     texts = [*figure.texts]
     for axes in figure.axes:
         texts += [*axes.texts, axes.xaxis.label, axes.yaxis.label, axes._left_title]

@@ -1,19 +1,14 @@
 """The figure of a day says what it shows, for a whole day and for a few minutes of it."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from palmatch.report.figures import day_figure
 
 
-def day(
-    count: int, *, made_up: bool = True, epsilon: float = 1.0
-) -> tuple[pl.DataFrame, pl.DataFrame, dict[str, object]]:
+def day(count, *, made_up=True, epsilon=1.0):
     number = np.arange(960, 960 + count)
     rows = pl.DataFrame(
         {
@@ -35,21 +30,21 @@ def day(
     return rows, agents, told | {"plan": plan, "guarantee": {"epsilon": epsilon}}
 
 
-def public_day(*words: int, **more: object) -> tuple[pl.DataFrame, pl.DataFrame, dict[str, object]]:
+def public_day(*words, **more):
     """The rows of a day that may be published."""
-    rows, agents, told = day(*words, **more)  # type: ignore[arg-type]
+    rows, agents, told = day(*words, **more)
     return rows.drop("welfare", "optimum"), agents.drop("picked_up"), told
 
 
 TRUE = {"loss": 0.1}
 
 
-def words_of(figure: Figure) -> str:
+def words_of(figure):
     titles = [axes.get_title(loc="left") for axes in figure.axes]
     return " ".join([text.get_text() for text in figure.texts] + titles)
 
 
-def test_the_title_says_that_a_city_is_synthetic_and_what_is_guaranteed() -> None:
+def test_the_title_says_that_a_city_is_synthetic_and_what_is_guaranteed():
     words = words_of(day_figure(*public_day(10)))
     assert "part of a day in a synthetic city" in words
     assert "ε = 1 an agent over the day" in words
@@ -60,12 +55,12 @@ def test_the_title_says_that_a_city_is_synthetic_and_what_is_guaranteed() -> Non
     assert "no privacy" in words_of(day_figure(*public_day(10, epsilon=float("inf"))))
 
 
-def test_a_simulation_is_called_one() -> None:
+def test_a_simulation_is_called_one():
     rows, agents, told = public_day(10)
     assert "a simulation" in " ".join(words_of(day_figure(rows, agents, told | {"simulation": True})).split())
 
 
-def test_an_agent_that_still_waits_has_not_given_up() -> None:
+def test_an_agent_that_still_waits_has_not_given_up():
     rows, agents, told = public_day(10)
     agents[0, "outcome"] = "waiting"
     words = words_of(day_figure(rows, agents, told | {"waiting_at_the_end": 1}))
@@ -73,7 +68,7 @@ def test_an_agent_that_still_waits_has_not_given_up() -> None:
     assert "at the end 1 agent still waited" in " ".join(words.split())
 
 
-def test_the_figure_of_what_truly_happened_says_that_it_is_not_to_be_published() -> None:
+def test_the_figure_of_what_truly_happened_says_that_it_is_not_to_be_published():
     words = " ".join(words_of(day_figure(*day(10), TRUE)).split())
     assert "10.0 % below the optimum" in words.replace("\N{NO-BREAK SPACE}", " ")
     assert "Not to be published" in words
@@ -82,7 +77,7 @@ def test_the_figure_of_what_truly_happened_says_that_it_is_not_to_be_published()
     assert "Not to be published" not in public
 
 
-def test_nothing_is_written_over_the_edge_of_the_picture() -> None:
+def test_nothing_is_written_over_the_edge_of_the_picture():
     rows, agents, told = day(200)
     told["waiting_at_the_end"], told["simulation"] = 1234, True
     agents = pl.concat([agents.with_columns(outcome=pl.lit("gave up"))] * 60)
@@ -94,7 +89,7 @@ def test_nothing_is_written_over_the_edge_of_the_picture() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3, 1900])
-def test_curves_follow_the_rows_however_long_the_day_is(count: int) -> None:
+def test_curves_follow_the_rows_however_long_the_day_is(count):
     asked, free, waits, lost = day_figure(*day(count), TRUE).axes
     by = day_figure(*public_day(count)).axes[2]
     np.testing.assert_allclose(asked.lines[0].get_ydata(), 100.0)

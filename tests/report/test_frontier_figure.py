@@ -1,12 +1,7 @@
 """The picture of losses over budgets shows every method where it is, and its sentence says what was measured."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
-from matplotlib.lines import Line2D
 
 from palmatch.report.figures import frontier_figure
 from palmatch.report.results import loss_in_words
@@ -16,7 +11,7 @@ from palmatch.studies.compare import Comparison, LossParts, Row, Spread
 EPSILONS = (0.5, 1.0, 8.0)
 
 
-def row(method: str, epsilon: float, loss: float, *, rounds: float, most: float) -> Row:
+def row(method, epsilon, loss, *, rounds, most):
     return Row(
         method=method,
         edge=1000.0,
@@ -37,11 +32,11 @@ def row(method: str, epsilon: float, loss: float, *, rounds: float, most: float)
 class Lost:
     """A run of which only the loss is known."""
 
-    def __init__(self, loss: float) -> None:
+    def __init__(self, loss):
         self.loss = loss
 
 
-def compared(losses: dict[str, tuple[float, ...]], *, most: float = 8.0) -> Comparison:
+def compared(losses, *, most=8.0):
     rows = [
         row(name, e, x, rounds=0, most=0.0 if len(own) == 1 else most)
         for name, own in losses.items()
@@ -49,7 +44,7 @@ def compared(losses: dict[str, tuple[float, ...]], *, most: float = 8.0) -> Comp
     ]
     played = {name: own for name, own in losses.items() if name != "limit"}
     runs = {name: tuple(Lost(x + d) for x in own for d in (-0.01, 0.01)) for name, own in played.items()}
-    return Comparison(None, tuple(rows), runs)  # type: ignore[arg-type]
+    return Comparison(None, tuple(rows), runs)
 
 
 LOSSES: dict[str, tuple[float, ...]] = {
@@ -62,12 +57,12 @@ LOSSES: dict[str, tuple[float, ...]] = {
 FOUND = compared(LOSSES)
 
 
-def drawn() -> dict[str, Line2D]:
+def drawn():
     (axes,) = frontier_figure(FOUND, "a town").axes
     return {str(one.get_label()): one for one in axes.lines}
 
 
-def test_between_two_budgets_no_more_is_shaded_than_the_limit_of_the_larger_one_proves() -> None:
+def test_between_two_budgets_no_more_is_shaded_than_the_limit_of_the_larger_one_proves():
     (axes,) = frontier_figure(compared({"limit": (0.15, 0.05, 0.0)} | LOSSES), "a town").axes
     (area,) = (one for one in axes.collections if one.get_label() == "_area")
     shaded = area.get_paths()[0]
@@ -80,13 +75,13 @@ def test_between_two_budgets_no_more_is_shaded_than_the_limit_of_the_larger_one_
     np.testing.assert_allclose(limit.get_ydata()[1:], (15, 5, 0), atol=1e-12)
 
 
-def test_points_are_at_their_budgets_and_losses_in_per_cent() -> None:
+def test_points_are_at_their_budgets_and_losses_in_per_cent():
     for method in ("once", "published", "hungarian-once"):
         np.testing.assert_allclose(drawn()[method].get_xdata(), EPSILONS)
         np.testing.assert_allclose(drawn()[method].get_ydata(), [100 * loss for loss in LOSSES[method]])
 
 
-def test_flat_methods_cross_the_whole_figure_without_points() -> None:
+def test_flat_methods_cross_the_whole_figure_without_points():
     (axes,) = frontier_figure(FOUND, "a town").axes
     for method, loss in (("noise", 31), ("hungarian-region", 21)):
         np.testing.assert_allclose(drawn()[method].get_ydata(), [loss, loss])
@@ -94,7 +89,7 @@ def test_flat_methods_cross_the_whole_figure_without_points() -> None:
         assert drawn()[method].get_marker() == ""
 
 
-def test_a_centre_is_dashed_and_colours_are_kinds_of_privacy() -> None:
+def test_a_centre_is_dashed_and_colours_are_kinds_of_privacy():
     lines = drawn()
     assert {name for name, one in lines.items() if one.get_linestyle() == "--"} == {
         "hungarian-once",
@@ -105,7 +100,7 @@ def test_a_centre_is_dashed_and_colours_are_kinds_of_privacy() -> None:
     assert len({lines[name].get_marker() for name in ("once", "published", "hungarian-once")}) == 3
 
 
-def test_every_line_is_named_at_its_end_and_the_heading_says_what_it_means() -> None:
+def test_every_line_is_named_at_its_end_and_the_heading_says_what_it_means():
     figure = frontier_figure(FOUND, "a town")
     names = " ".join(text.get_text() for text in figure.axes[0].texts)
     for method, losses in LOSSES.items():
@@ -127,12 +122,12 @@ def test_every_line_is_named_at_its_end_and_the_heading_says_what_it_means() -> 
         ),
     ],
 )
-def test_the_sentence_claims_no_more_than_was_played(told: LossParts, said: str) -> None:
+def test_the_sentence_claims_no_more_than_was_played(told, said):
     sentence = loss_in_words(told).replace("\N{NO-BREAK SPACE}", " ")
     assert sentence.startswith("At ε = 2, ")
     assert sentence.endswith(said)
 
 
-def test_both_files_are_the_same_bytes_every_time(tmp_path: Path) -> None:
+def test_both_files_are_the_same_bytes_every_time(tmp_path):
     written = [[path.read_bytes() for path in save_both(frontier_figure(FOUND, "a"), tmp_path, "f")] for _ in range(2)]
     assert written[0] == written[1]

@@ -1,10 +1,7 @@
 """The page of a reproduced study: every published number beside ours, in one file that loads no other."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -14,9 +11,7 @@ from palmatch.studies.reproduce import (
     MOBILITY,
     PAPERS,
     Beside,
-    MobilityRecords,
     Own,
-    PapersRecords,
     beside,
     mobility_of_city,
     papers_of_conference,
@@ -25,34 +20,34 @@ from palmatch.studies.reproduce import (
 TOLD = Provenance(runs=2, seed=7, command="palmatch reproduce mobility --trips 'my trips.csv'", version="1.2")
 
 
-def few(records: MobilityRecords) -> MobilityRecords:
+def few(records):
     return replace(records, batches=records.batches[:1])
 
 
 @pytest.fixture(scope="module")
-def city() -> tuple[MobilityRecords, pl.DataFrame]:
+def city():
     records = few(mobility_of_city(seed=0))
     cells = records.tasks(edges=(1000, 2000), runs=2, seed=7)
     return records, pl.concat([cell.work(*cell.arguments) for cell in cells])
 
 
 @pytest.fixture(scope="module")
-def conference() -> tuple[PapersRecords, pl.DataFrame]:
+def conference():
     records = papers_of_conference(seed=0, reviewers=24, papers=9)
     cells = records.tasks(areas=(2, 3), runs=2, seed=7)
     return records, pl.concat([cell.work(*cell.arguments) for cell in cells])
 
 
 @pytest.fixture(scope="module")
-def page(city: tuple[MobilityRecords, pl.DataFrame], tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+def page(city, tmp_path_factory):
     return write_mobility(tmp_path_factory.mktemp("page"), *city, TOLD)
 
 
-def text_of(path: Path) -> str:
+def text_of(path):
     return " ".join(path.read_text(encoding="utf-8").split())
 
 
-def test_the_figures_of_the_paper_lie_beside_the_page_as_png_and_svg(page: list[Path]) -> None:
+def test_the_figures_of_the_paper_lie_beside_the_page_as_png_and_svg(page):
     names = ["regions", "requests", "losses", "epsilon", "histograms"]
     assert [path.name for path in page] == ["report.html", *(f"{name}.png" for name in names)]
     for path in page[1:]:
@@ -60,7 +55,7 @@ def test_the_figures_of_the_paper_lie_beside_the_page_as_png_and_svg(page: list[
         assert "<svg" in text_of(path.with_suffix(".svg"))
 
 
-def test_the_page_loads_nothing_from_elsewhere_and_leaves_no_tag_open(page: list[Path]) -> None:
+def test_the_page_loads_nothing_from_elsewhere_and_leaves_no_tag_open(page):
     text = text_of(page[0])
     for word in ("http://", "https://", "@import", "url(", "<script"):
         assert word not in text
@@ -70,7 +65,7 @@ def test_the_page_loads_nothing_from_elsewhere_and_leaves_no_tag_open(page: list
     assert not re.search(r"\b(nan|inf|None)\b", re.sub(r'src="[^"]*"', "", text))
 
 
-def test_every_published_number_is_on_the_page_with_its_place(page: list[Path]) -> None:
+def test_every_published_number_is_on_the_page_with_its_place(page):
     text = text_of(page[0]).replace("&#39;", "'").replace("&gt;", ">")
     for number in MOBILITY:
         assert number.what in text
@@ -80,7 +75,7 @@ def test_every_published_number_is_on_the_page_with_its_place(page: list[Path]) 
     assert "14,752" in text
 
 
-def test_the_page_says_which_records_and_settings_it_is_based_on(page: list[Path]) -> None:
+def test_the_page_says_which_records_and_settings_it_is_based_on(page):
     text = text_of(page[0]).replace("&#39;", "'")
     assert "<title>The paper's mobility study, on a synthetic city</title>" in text
     assert "Danassis" in text
@@ -91,7 +86,7 @@ def test_the_page_says_which_records_and_settings_it_is_based_on(page: list[Path
     assert "PALMA loses, ε = 1, ℓ = 4000 m" in text.split("without a counterpart in this run", 1)[1]
 
 
-def test_on_a_phone_every_number_has_its_name(page: list[Path]) -> None:
+def test_on_a_phone_every_number_has_its_name(page):
     text = text_of(page[0])
     assert "@media screen and (max-width: 44rem)" in text
     numbers = re.findall(r'<td class="number[^>]*>', text)
@@ -101,9 +96,7 @@ def test_on_a_phone_every_number_has_its_name(page: list[Path]) -> None:
         assert f'data-name="{name}"' in text
 
 
-def test_what_the_records_lack_is_said_before_anything_else(
-    city: tuple[MobilityRecords, pl.DataFrame], page: list[Path], tmp_path: Path
-) -> None:
+def test_what_the_records_lack_is_said_before_anything_else(city, page, tmp_path):
     records, rows = city
     assert "What the records seem to lack" not in text_of(page[0])
     lacking = replace(records, warnings=("The file <ends> here.",))
@@ -111,9 +104,7 @@ def test_what_the_records_lack_is_said_before_anything_else(
     assert "<li>The file &lt;ends&gt; here.</li>" in text.split("What differs from the paper")[0]
 
 
-def test_other_days_than_the_paper_s_are_said_to_be_so(
-    city: tuple[MobilityRecords, pl.DataFrame], tmp_path: Path
-) -> None:
+def test_other_days_than_the_paper_s_are_said_to_be_so(city, tmp_path):
     records, rows = city
     batch = replace(records.batches[0], name="2016-01-29 09:19:00")
     real = replace(records, made_up=False, source="trips.csv", batches=(batch,))
@@ -122,7 +113,7 @@ def test_other_days_than_the_paper_s_are_said_to_be_so(
     assert "of other days and times than the paper's" in text.split("What differs from the paper</h2>")[1][:300]
 
 
-def test_the_papers_page_has_both_figures(conference: tuple[PapersRecords, pl.DataFrame], tmp_path: Path) -> None:
+def test_the_papers_page_has_both_figures(conference, tmp_path):
     records, rows = conference
     written = write_papers(tmp_path, records, rows, TOLD)
     assert [path.name for path in written] == ["report.html", "losses.png", "epsilon.png"]
@@ -132,7 +123,7 @@ def test_the_papers_page_has_both_figures(conference: tuple[PapersRecords, pl.Da
         assert number.what in text
 
 
-def test_differences_are_told_in_published_standard_deviations() -> None:
+def test_differences_are_told_in_published_standard_deviations():
     loss, points = MOBILITY[0], next(number for number in MOBILITY if number.key == "data points")
     line = number_line(Beside(loss, Own(20.1, 1.0)))
     assert (line.published, line.own, line.difference, line.deviations, line.far) == (

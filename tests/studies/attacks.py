@@ -1,7 +1,5 @@
 """The black box against one agent of small problems, for tests that plant a bug and for those that do not."""
 
-from __future__ import annotations
-
 import palmatch as pm
 from palmatch.methods import Settings
 from palmatch.problem import Problem

@@ -1,9 +1,6 @@
 """Regions and types from public records: the right ones, always the same ones, and from nothing else."""
 
-from __future__ import annotations
-
 import inspect
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -20,14 +17,14 @@ from palmatch.studies.archive import from_scores, from_taxonomy, named_source, t
 TAXONOMY = "topic,parent\nSystems,\nDatabases,Systems\nIndexes,Databases\nNetworks,Systems\nTheory,\n"
 
 
-def archive(rows: np.ndarray) -> Scores:
+def archive(rows):
     users, papers = rows.shape
     return Scores(
         "last.csv", tuple(f"u{n}" for n in range(users)), tuple(f"a{n}" for n in range(papers)), csr_array(rows)
     )
 
 
-def two_groups(size: int = 8, papers: int = 6) -> Scores:
+def two_groups(size=8, papers=6):
     chance = np.random.default_rng(3)
     rows = np.zeros((2 * size, papers))
     rows[:size, : papers // 2] = chance.uniform(0.7, 0.9, (size, papers // 2))
@@ -36,7 +33,7 @@ def two_groups(size: int = 8, papers: int = 6) -> Scores:
 
 
 @pytest.mark.parametrize("papers", [6, 200])
-def test_users_with_similar_scores_are_in_one_region(papers: int) -> None:
+def test_users_with_similar_scores_are_in_one_region(papers):
     found = from_scores(two_groups(papers=papers), regions=2)
     assert {found.region_of[f"u{n}"] for n in range(8)} != {found.region_of[f"u{n}"] for n in range(8, 16)}
     assert len(set(found.region_of.values())) == 2
@@ -46,7 +43,7 @@ def test_users_with_similar_scores_are_in_one_region(papers: int) -> None:
     assert (again.regions, again.names, again.region_of) == (found.regions, found.names, found.region_of)
 
 
-def test_a_type_has_the_scores_of_its_user() -> None:
+def test_a_type_has_the_scores_of_its_user():
     public = two_groups()
     found = from_scores(public)
     assert set(found.regions) == {"1"}
@@ -55,13 +52,13 @@ def test_a_type_has_the_scores_of_its_user() -> None:
         assert scores.tolist() == rows[public.users.index(name)].tolist()
 
 
-def test_of_many_users_those_in_the_middle_are_types() -> None:
+def test_of_many_users_those_in_the_middle_are_types():
     found = from_scores(two_groups(size=40), regions=2, most_types=5)
     assert max(found.regions.count(name) for name in set(found.regions)) <= 5
     assert len(found.region_of) == 80
 
 
-def test_last_years_papers_tell_about_this_years_by_their_topics() -> None:
+def test_last_years_papers_tell_about_this_years_by_their_topics():
     public = archive(np.array([[0.8, 0.6, 0.0], [0.0, 0.0, 0.5]]))
     found = from_scores(
         public, regions=2, archive_topics=[("ml",), ("ml",), ("db",)], topics=[("db",), ("ml",), ("ml", "db")]
@@ -74,7 +71,7 @@ def test_last_years_papers_tell_about_this_years_by_their_topics() -> None:
         from_scores(public, archive_topics=[("ml",)] * 3, topics=[("os",)])
 
 
-def test_a_taxonomy_makes_a_region_of_each_branch(tmp_path: Path) -> None:
+def test_a_taxonomy_makes_a_region_of_each_branch(tmp_path):
     (tmp_path / "tree.csv").write_text(TAXONOMY)
     found = from_taxonomy(read_sheet(tmp_path / "tree.csv"), [("Indexes",), ("Networks",), ("Theory", "Databases")])
     by_name = dict(zip(found.names, found.scores.tolist(), strict=True))
@@ -95,14 +92,14 @@ def test_a_taxonomy_makes_a_region_of_each_branch(tmp_path: Path) -> None:
         ("topic,parent\na,\na,\n", "line 3: found the topic 'a' twice"),
     ],
 )
-def test_mistakes_in_a_taxonomy_are_pointed_at(tmp_path: Path, text: str, told: str) -> None:
+def test_mistakes_in_a_taxonomy_are_pointed_at(tmp_path, text, told):
     (tmp_path / "tree.csv").write_text(text)
     with pytest.raises(InputError) as caught:
         from_taxonomy(read_sheet(tmp_path / "tree.csv"), [("a",)])
     assert told in str(caught.value)
 
 
-def test_what_is_written_is_read_again_with_its_source(tmp_path: Path) -> None:
+def test_what_is_written_is_read_again_with_its_source(tmp_path):
     public, papers = two_groups(), tuple(f"a{n}" for n in range(6))
     (tmp_path / "last.csv").write_text("a0,u0,0.5\n")
     found = from_scores(public, regions=2)
@@ -123,19 +120,19 @@ def test_what_is_written_is_read_again_with_its_source(tmp_path: Path) -> None:
         ("a,t,p2,1.5", "line 3, column 'score': found '1.5', expected a score from 0 to 1"),
     ],
 )
-def test_mistakes_in_types_are_pointed_at(tmp_path: Path, row: str, told: str) -> None:
+def test_mistakes_in_types_are_pointed_at(tmp_path, row, told):
     (tmp_path / "types.csv").write_text(f"region,type,paper,score\na,t,p1,0.5\n{row}\n")
     with pytest.raises(InputError) as caught:
         read_types(tmp_path / "types.csv", resource_ids=("p1", "p2"))
     assert told in str(caught.value)
 
 
-def test_the_command_has_no_way_to_read_the_agents_that_are_matched() -> None:
+def test_the_command_has_no_way_to_read_the_agents_that_are_matched():
     files = [name for name, one in inspect.signature(types_command.types).parameters.items() if "Path" in str(one)]
     assert files == ["papers", "source", "out", "archive_papers", "users_out"]
 
 
-def test_topics_are_separated_by_semicolons(tmp_path: Path) -> None:
+def test_topics_are_separated_by_semicolons(tmp_path):
     (tmp_path / "papers.csv").write_text("id,topic\np1,ml; db\np2,db\n")
     assert topics_of(read_sheet(tmp_path / "papers.csv")) == (("ml", "db"), ("db",))
     pl.DataFrame({"id": ["p1"]}).write_csv(tmp_path / "bare.csv")

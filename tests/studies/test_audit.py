@@ -1,7 +1,5 @@
 """The audit: it plays the real game, its bound is right, and it finds a guarantee kept where it is."""
 
-from __future__ import annotations
-
 import ast
 import re
 from dataclasses import replace
@@ -17,11 +15,9 @@ from palmatch.device.distribution import GRID
 from palmatch.errors import InputError
 from palmatch.mechanisms.channel import Channel
 from palmatch.methods import Settings, Workspace, prepare
-from palmatch.problem import Problem
 from palmatch.studies import blackbox
 from palmatch.studies.audit import audit, report_epsilon
 from palmatch.studies.blackbox import (
-    Bound,
     Claim,
     as_type,
     best_threshold,
@@ -42,12 +38,12 @@ REPORTED = [name for name, method in pm.METHODS.items() if method.matcher]
 
 
 @pytest.fixture(scope="module")
-def night() -> Problem:
+def night():
     batch = pm.data.city.batch(5.0)
     return pm.mobility.problem(batch.requests, batch.vehicles, edge=2000)
 
 
-def test_every_stage_tells_that_it_is_done_whatever_the_number_of_games() -> None:
+def test_every_stage_tells_that_it_is_done_whatever_the_number_of_games():
     told: dict[str, tuple[int, int]] = {}
     audit(duel(), "once", games=20, seed=3, progress=lambda what, done, total: told.update({what: (done, total)}))
     assert set(told) >= {"as given", "others known", "stress"}
@@ -101,7 +97,7 @@ def test_the_bound_holds_for_randomised_response_of_known_strength():
     assert min(bounds) > 0.8
 
 
-def lower_bound(first: np.ndarray, second: np.ndarray, *, error: float) -> Bound:
+def lower_bound(first, second, *, error):
     """The bound of scores that no game was used to find: every other game chooses the threshold."""
     threshold, _ = best_threshold(first[::2], second[::2], delta=0.0, error=error)
     return bound_at(threshold, first[1::2], second[1::2], delta=0.0, error=error)

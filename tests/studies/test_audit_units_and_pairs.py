@@ -3,8 +3,6 @@
 Seeds are fixed; over seeds, an attack on a sound method flags with a probability below 1e-6.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +17,7 @@ from palmatch.studies.blackbox import neighbours_only, stress_problem
 from studies.attacks import attacked, partners, reviewers
 
 
-def rides(agents: int = 6) -> pm.Problem:
+def rides(agents=6):
     chance = np.random.default_rng(4)
     rows = np.hstack([np.array([40.75, -73.98]) + chance.normal(0, 0.01, (agents, 2)) for _ in range(2)])
     return pm.pairs.rides(rows, edge=2000, spacing=1000)

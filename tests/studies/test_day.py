@@ -1,11 +1,7 @@
 """A day of batches: no agent is lost, no vehicle is in two places, no agent spends more than a day's budget."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import date
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -17,10 +13,8 @@ from palmatch.errors import InputError
 from palmatch.studies.day import (
     OUTCOMES,
     Area,
-    DayTrips,
     Fleet,
     Plan,
-    Played,
     Session,
     metres_between,
     play_day,
@@ -48,18 +42,18 @@ SHORT = Plan(
 
 
 @pytest.fixture(scope="module")
-def trips(tmp_path_factory: pytest.TempPathFactory) -> DayTrips:
+def trips(tmp_path_factory):
     """A twentieth of what five minutes of the synthetic city ask for."""
     whole = trips_of_city(seed=3, start=SHORT.start, end=SHORT.end)
     return replace(whole, table=whole.table.gather_every(20))
 
 
 @pytest.fixture(scope="module")
-def watched(trips: DayTrips, tmp_path_factory: pytest.TempPathFactory) -> tuple[Played, list[list[tuple[str, str]]]]:
+def watched(trips, tmp_path_factory):
     """The day, and who was matched with what in each batch."""
     pairs, honest = [], Session.match
 
-    def match(self: Session, *given: Any, **options: Any) -> pm.Matching:
+    def match(self, *given, **options):
         found = honest(self, *given, **options)
         pairs.append(found.pairs)
         return found
@@ -70,11 +64,11 @@ def watched(trips: DayTrips, tmp_path_factory: pytest.TempPathFactory) -> tuple[
 
 
 @pytest.fixture(scope="module")
-def played(watched: tuple[Played, list[list[tuple[str, str]]]]) -> Played:
+def played(watched):
     return watched[0]
 
 
-def test_every_agent_that_asks_is_matched_gives_up_or_still_waits(trips: DayTrips, played: Played) -> None:
+def test_every_agent_that_asks_is_matched_gives_up_or_still_waits(trips, played):
     rows = played.batches
     assert len(rows) == 10
     assert rows["asked"].sum() == len(trips.table)
@@ -100,7 +94,7 @@ def test_every_agent_that_asks_is_matched_gives_up_or_still_waits(trips: DayTrip
     assert (both["picked_up"] > both["matched"]).all()
 
 
-def test_agents_that_wait_are_charged_once_and_no_more_than_the_budget(trips: DayTrips, played: Played) -> None:
+def test_agents_that_wait_are_charged_once_and_no_more_than_the_budget(trips, played):
     agents = played.agents
     assert set(agents["epsilon"]) == {0.0, 0.5}
     waiting = agents.filter(pl.col("outcome") == "waiting")
@@ -110,7 +104,7 @@ def test_agents_that_wait_are_charged_once_and_no_more_than_the_budget(trips: Da
     assert agents["epsilon"].sum() == 0.5 * played.batches["paying"].sum() > 0
 
 
-def naive_day(trips: DayTrips, plan: Plan, pairs: list[list[tuple[str, str]]]) -> list[tuple[int, ...]]:
+def naive_day(trips, plan, pairs):
     """The same rules with one object each, given who is matched: (asked, free, matched, gave up, carried)."""
     stands = [tuple(place) for place in trips.stands(plan.vehicles, AREA)]
     cars = [{"place": place, "stand": place, "free_at": plan.start, "number": n} for n, place in enumerate(stands)]
@@ -118,14 +112,14 @@ def naive_day(trips: DayTrips, plan: Plan, pairs: list[list[tuple[str, str]]]) -
     rows = []
     east = [111_195.08 * np.cos(np.radians(41 + (row + 0.5) * 1000 / 111_195.08)) for row in range(-60, 1)]
 
-    def square(place: tuple[float, float]) -> tuple[int, int]:
+    def square(place):
         row = int(np.floor((place[0] - 41) * 111_195.08 / 1000))
         return int(np.floor((place[1] + 74) * east[row + 60] / 1000)), row
 
-    def corner(column: int, row: int, right: float = 0.0, up: float = 0.0) -> tuple[float, float]:
+    def corner(column, row, right=0.0, up=0.0):
         return 41 + (row + up) * 1000 / 111_195.08, -74 + (column + right) * 1000 / east[row + 60]
 
-    def metres(a: tuple[float, float], b: tuple[float, float]) -> float:
+    def metres(a, b):
         return abs(a[0] - b[0]) * 111_050.0 + abs(a[1] - b[1]) * 84_400.0
 
     for number in plan.batches:
@@ -162,7 +156,7 @@ def naive_day(trips: DayTrips, plan: Plan, pairs: list[list[tuple[str, str]]]) -
     return rows
 
 
-def test_vehicles_and_agents_follow_the_rules_as_a_plain_simulation_does(trips: DayTrips, watched: Any) -> None:
+def test_vehicles_and_agents_follow_the_rules_as_a_plain_simulation_does(trips, watched):
     played, pairs = watched
     rows, naive = played.batches, naive_day(trips, SHORT, pairs)
     assert rows.select("asked", "free", "matched", "gave_up", "carried").rows() == naive
@@ -172,7 +166,7 @@ def test_vehicles_and_agents_follow_the_rules_as_a_plain_simulation_does(trips: 
     assert sum(row[-1] for row in naive) >= (played.agents["plays"] > 1).sum()
 
 
-def test_a_vehicle_that_leaves_the_service_area_comes_back_to_its_stand() -> None:
+def test_a_vehicle_that_leaves_the_service_area_comes_back_to_its_stand():
     stand = np.array([(40.75, -73.99)])
     fleet, plan = Fleet(stand.copy(), np.zeros(1), stand), replace(SHORT, batch_seconds=30.0, speed=5.0)
     square = AREA.squares(np.array([(40.76, -73.98)]))
@@ -187,7 +181,7 @@ def test_a_vehicle_that_leaves_the_service_area_comes_back_to_its_stand() -> Non
         assert sent.free_at[0] >= leaves[0] + there
 
 
-def test_a_vehicle_stands_in_the_service_area_in_the_square_of_the_destination() -> None:
+def test_a_vehicle_stands_in_the_service_area_in_the_square_of_the_destination():
     ends = AREA.squares(np.array([(40.7549, -73.9840), (40.7008, -74.0140), (40.8700, -73.9120)]))
     for batch in range(20):
         places = AREA.stands(ends, public_draws(np.arange(3), batch))
@@ -198,7 +192,7 @@ def test_a_vehicle_stands_in_the_service_area_in_the_square_of_the_destination()
     assert AREA.serves(ends).all()
 
 
-def test_the_summary_adds_up(trips: DayTrips, played: Played) -> None:
+def test_the_summary_adds_up(trips, played):
     told, true = summary(trips, SHORT, played), true_figures(played)
     rows, agents = played.batches, played.agents
     assert true["loss"] == pytest.approx(
@@ -214,14 +208,14 @@ def test_the_summary_adds_up(trips: DayTrips, played: Played) -> None:
 
 
 @pytest.mark.parametrize("method", [name for name, method in pm.METHODS.items() if method.mechanism])
-def test_every_method_of_one_report_can_be_played_for_a_day(trips: DayTrips, tmp_path: Path, method: str) -> None:
+def test_every_method_of_one_report_can_be_played_for_a_day(trips, tmp_path, method):
     plan = replace(SHORT, method=method, end=SHORT.start + 90)
     played = play_day(trips, replace(plan, seed=None), tmp_path / "budgets.ledger")
     assert played.batches["matched"].sum() > 0
     assert (played.true_batches["welfare"] <= played.true_batches["optimum"] + 1e-9).all()
 
 
-def taxi_file(path: Path) -> Path:
+def taxi_file(path):
     rows = [
         # pick-up, drop-off, from, to: the second leaves the island, the third does not say where it ends, the fourth
         # begins elsewhere, the fifth is of another day.
@@ -245,7 +239,7 @@ def taxi_file(path: Path) -> Path:
     return path
 
 
-def test_a_day_of_a_taxi_file_holds_the_requests_of_manhattan_in_order(tmp_path: Path) -> None:
+def test_a_day_of_a_taxi_file_holds_the_requests_of_manhattan_in_order(tmp_path):
     path = taxi_file(tmp_path / "taxi.csv")
     found = trips_of_file(path, date(2016, 1, 15))
     rows = found.table
@@ -260,14 +254,14 @@ def test_a_day_of_a_taxi_file_holds_the_requests_of_manhattan_in_order(tmp_path:
     assert not (stands == ends).any()
 
 
-def test_without_a_day_it_is_the_first_of_the_file_and_an_empty_one_is_refused(tmp_path: Path) -> None:
+def test_without_a_day_it_is_the_first_of_the_file_and_an_empty_one_is_refused(tmp_path):
     path = taxi_file(tmp_path / "taxi.csv")
     assert trips_of_file(path, None).date == "2016-01-15"
     with pytest.raises(InputError, match=r"no request in Manhattan from 2016-03-01 .*pick-ups from 2016-01-15"):
         trips_of_file(path, date(2016, 3, 1))
 
 
-def test_a_day_without_a_place_says_what_was_left_out(tmp_path: Path) -> None:
+def test_a_day_without_a_place_says_what_was_left_out(tmp_path):
     path = taxi_file(tmp_path / "taxi.csv")
     path.write_text(path.read_text().replace("40.", "400."))
     with pytest.raises(
@@ -276,7 +270,7 @@ def test_a_day_without_a_place_says_what_was_left_out(tmp_path: Path) -> None:
         trips_of_file(path, date(2016, 1, 15))
 
 
-def test_the_synthetic_day_follows_from_its_seed_alone() -> None:
+def test_the_synthetic_day_follows_from_its_seed_alone():
     one, two, other, fresh = (trips_of_city(seed=seed, start=0.0, end=60.0) for seed in (1, 1, 2, None))
     assert one.table.equals(two.table)
     assert not one.table.equals(other.table)

@@ -1,13 +1,8 @@
 """What an observer of every batch of a day can see does not depend on where in its square an agent stands."""
 
-from __future__ import annotations
-
 import os
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -30,21 +25,21 @@ LONE = Plan(
 )
 
 
-def places_around(place: tuple[float, float], count: int = 7) -> list[tuple[float, float]]:
+def places_around(place, count=7):
     low, high = (corner[0] for corner in mobility.bounds_of(AREA.squares(np.array([place])), AREA.edge))
     return grid_of(low, high, count)
 
 
 @pytest.fixture
-def watched(monkeypatch: pytest.MonkeyPatch, memory_folder: Path) -> Callable[..., tuple[Any, tuple[Any, ...]]]:
+def watched(monkeypatch, memory_folder):
     """Return a function that plays a day and returns (everything public, all reports); also the store is public."""
     count = iter(range(1_000_000))
 
-    def play(trips: list[Any], plan: Plan) -> tuple[Any, tuple[Any, ...]]:
+    def play(trips, plan):
         reports: list[tuple[int, ...]] = []
         honest = session.sample_reports
 
-        def drawing(*given: Any) -> Any:
+        def drawing(*given):
             found = honest(*given)
             reports.append(tuple(found.tolist()))
             return found
@@ -59,7 +54,7 @@ def watched(monkeypatch: pytest.MonkeyPatch, memory_folder: Path) -> Callable[..
     return play
 
 
-def test_one_agent_and_one_vehicle_look_the_same_from_every_place_of_the_square(watched: Any) -> None:
+def test_one_agent_and_one_vehicle_look_the_same_from_every_place_of_the_square(watched):
     """A single agent has nothing to tell (one vehicle), so everything is the same for every place and every report."""
     first, _ = watched([(START, HERE, THERE)], LONE)
     assert "day.parquet" in first[0]
@@ -70,11 +65,11 @@ def test_one_agent_and_one_vehicle_look_the_same_from_every_place_of_the_square(
         assert seen == first
 
 
-def leaky_send(true_place: tuple[float, float]) -> Any:
+def leaky_send(true_place):
     """The planted bug: a vehicle is free again when it has truly been at the agent's place."""
     honest = day.send
 
-    def send(fleet: Any, vehicles: Any, square: Any, to: Any, area: Area, plan: Plan, batch: int) -> Any:
+    def send(fleet, vehicles, square, to, area, plan, batch):
         sent, leaves = honest(fleet, vehicles, square, to, area, plan, batch)
         place = np.broadcast_to(np.array(true_place), (len(vehicles), 2))
         now = (batch + 1) * plan.batch_seconds
@@ -86,7 +81,7 @@ def leaky_send(true_place: tuple[float, float]) -> Any:
     return send
 
 
-def test_a_vehicle_that_returns_after_its_true_way_is_caught(watched: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_vehicle_that_returns_after_its_true_way_is_caught(watched, monkeypatch):
     seen = []
     for place in places_around(HERE, 4):
         with monkeypatch.context() as patch:
@@ -108,7 +103,7 @@ OTHERS = [
 ]
 
 
-def by_reports(watched: Any, plan: Plan, count: int) -> dict[Any, list[Any]]:
+def by_reports(watched, plan, count):
     found = defaultdict(list)
     for place in places_around(HERE, count):
         seen, reports = watched([(START, place, THERE), *OTHERS], plan)
@@ -117,9 +112,7 @@ def by_reports(watched: Any, plan: Plan, count: int) -> dict[Any, list[Any]]:
 
 
 @pytest.mark.parametrize(("method", "count"), [("once", 7), ("hungarian-once", 7), ("palma-adaptive", 3)])
-def test_with_the_same_reports_everything_public_is_the_same_from_every_place(
-    watched: Any, method: str, count: int
-) -> None:
+def test_with_the_same_reports_everything_public_is_the_same_from_every_place(watched, method, count):
     # With this seed the reports also decide who gets which vehicle, for all three methods.
     found = by_reports(watched, replace(CROWD, method=method, seed=3), count)
     # The place does change the reports, and each outcome of the reports comes from many places.
@@ -130,20 +123,20 @@ def test_with_the_same_reports_everything_public_is_the_same_from_every_place(
     assert any(seen[0] != other[0] for seen in found.values() for other in found.values())
 
 
-def test_without_a_budget_everything_public_is_the_same_from_every_place(watched: Any) -> None:
+def test_without_a_budget_everything_public_is_the_same_from_every_place(watched):
     seen = [
         watched([(START, place, THERE), *OTHERS], replace(CROWD, epsilon=0.0))[0] for place in places_around(HERE, 3)
     ]
     assert all(one == seen[0] for one in seen)
 
 
-def test_where_in_its_square_a_trip_ends_is_not_seen(watched: Any) -> None:
+def test_where_in_its_square_a_trip_ends_is_not_seen(watched):
     """Nor may stands be true drop-offs: the first trips' destinations are where vehicles begin."""
     seen = [watched([(START, HERE, end), *OTHERS], CROWD) for end in places_around(THERE, 4)]
     assert all(one == seen[0] for one in seen)
 
 
-def test_a_vehicle_that_waits_at_a_true_drop_off_is_caught(watched: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_vehicle_that_waits_at_a_true_drop_off_is_caught(watched, monkeypatch):
     seen = []
     for end in places_around(THERE, 2):
         monkeypatch.setattr(
@@ -153,7 +146,7 @@ def test_a_vehicle_that_waits_at_a_true_drop_off_is_caught(watched: Any, monkeyp
     assert any(one != seen[0] for one in seen)
 
 
-def test_the_default_number_of_vehicles_does_not_depend_on_places_within_squares() -> None:
+def test_the_default_number_of_vehicles_does_not_depend_on_places_within_squares():
     counts = set()
     for here, there in zip(places_around(HERE, 3), places_around(THERE, 3), strict=True):
         trips = trips_at([(START + second, here, there) for second in range(40)])
@@ -164,7 +157,7 @@ def test_the_default_number_of_vehicles_does_not_depend_on_places_within_squares
 SCARCE = Plan(vehicles=80, start=START, end=START + 180, epsilon=1.0, budget=3.0, speed=80.0, patience=200.0, seed=2)
 
 
-def test_an_agent_that_waits_gives_one_report_and_is_charged_once(tmp_path: Path) -> None:
+def test_an_agent_that_waits_gives_one_report_and_is_charged_once(tmp_path):
     whole = trips_of_city(seed=3, start=SCARCE.start, end=SCARCE.end)
     played = play_day(replace(whole, table=whole.table.gather_every(3)), SCARCE, tmp_path / "budgets.ledger")
     with reopen(tmp_path / "budgets.ledger") as ledger:
@@ -181,22 +174,20 @@ def test_an_agent_that_waits_gives_one_report_and_is_charged_once(tmp_path: Path
     ("change", "epsilon"),
     [({}, 1.0), ({"epsilon": 5.0}, 3.0), ({"budget": 0.5}, 0.5), ({"budget": 0.0}, 0.0), ({"epsilon": 0.0}, 0.0)],
 )
-def test_the_guarantee_of_a_day_is_what_a_request_is_charged_at_most(change: dict[str, Any], epsilon: float) -> None:
+def test_the_guarantee_of_a_day_is_what_a_request_is_charged_at_most(change, epsilon):
     found = guarantee(replace(SCARCE, **change))
     assert (found.epsilon, found.delta, found.notion) == (epsilon, 0.0, "PLDP")
 
 
-def every_file(folder: Path) -> dict[str, bytes]:
+def every_file(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def test_without_a_seed_days_differ_and_no_random_bits_of_an_agent_are_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_seed_days_differ_and_no_random_bits_of_an_agent_are_written(tmp_path, monkeypatch):
     drawn: list[bytes] = []
     system = os.urandom
 
-    def recording(count: int) -> bytes:
+    def recording(count):
         drawn.append(system(count))
         return drawn[-1]
 
@@ -214,7 +205,7 @@ def test_without_a_seed_days_differ_and_no_random_bits_of_an_agent_are_written(
             assert all(bits[start : start + 8] not in content for start in range(0, len(bits), 8)), name
 
 
-def test_with_a_seed_the_guarantee_says_that_it_is_a_simulation(tmp_path: Path) -> None:
+def test_with_a_seed_the_guarantee_says_that_it_is_a_simulation(tmp_path):
     trips = trips_at([(START, HERE, THERE), *OTHERS])
     seeded, fresh_day = (replace(CROWD, seed=seed) for seed in (7, None))
     assert "simulation" in guarantee(seeded).assumptions[0]
@@ -224,7 +215,7 @@ def test_with_a_seed_the_guarantee_says_that_it_is_a_simulation(tmp_path: Path) 
     assert told["plan"]["seed"] == 7
 
 
-def test_an_agent_on_the_edge_of_the_grid_is_in_the_square_whose_bounds_hold_it() -> None:
+def test_an_agent_on_the_edge_of_the_grid_is_in_the_square_whose_bounds_hold_it():
     places = np.array([HERE, THERE, (40.70051, -74.01499), (40.877, -73.927)])
     low, high = mobility.bounds_of(AREA.squares(places), AREA.edge)
     assert (low <= places).all()

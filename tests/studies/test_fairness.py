@@ -1,7 +1,5 @@
 """How evenly a matching serves both sides, and why something was left open."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np
@@ -16,7 +14,7 @@ from palmatch.studies.fairness import gini, lacking_agents, lacking_resources
 
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=30))
-def test_gini_is_half_the_mean_difference_over_the_mean(values: list[float]) -> None:
+def test_gini_is_half_the_mean_difference_over_the_mean(values):
     total = sum(values)
     expected = 0.0
     if total > 0:
@@ -24,13 +22,13 @@ def test_gini_is_half_the_mean_difference_over_the_mean(values: list[float]) -> 
     assert gini(np.array(values)) == pytest.approx(expected, abs=1e-9)
 
 
-def three_papers(**limits: object) -> pm.Problem:
+def three_papers(**limits):
     """Return two reviewers and three papers, the first of which both like best."""
     worth = [[0.9, 0.5, 0.2], [0.8, 0.4, 0.3]]
-    return pm.table.problem(worth, ["a", "a"], {"a": worth}, **limits)  # type: ignore[arg-type]
+    return pm.table.problem(worth, ["a", "a"], {"a": worth}, **limits)
 
 
-def test_the_worst_served_paper_and_reviewer_are_named() -> None:
+def test_the_worst_served_paper_and_reviewer_are_named():
     problem = three_papers(demand=2, capacity=1)
     found = pm.fairness(problem, pm.match(problem, "hungarian"))
     # The optimum gives 0.9 and 0.5 to one reviewer and 0.3 to the other, or 0.9 + 0.4 + 0.3.
@@ -41,7 +39,7 @@ def test_the_worst_served_paper_and_reviewer_are_named() -> None:
     assert list(found.resources.curve) == sorted(found.resources.curve)
 
 
-def test_the_share_below_a_threshold_counts_who_goes_without() -> None:
+def test_the_share_below_a_threshold_counts_who_goes_without():
     problem = three_papers()
     found = pm.fairness(problem, pm.match(problem, "hungarian"), threshold=0.45)
     assert found.resources.below == pytest.approx(2 / 3)
@@ -49,12 +47,12 @@ def test_the_share_below_a_threshold_counts_who_goes_without() -> None:
         pm.fairness(problem, pm.match(problem, "hungarian"), threshold=-1)
 
 
-def test_an_agent_without_demand_is_not_counted_as_badly_served() -> None:
+def test_an_agent_without_demand_is_not_counted_as_badly_served():
     problem = three_papers(demand=[0, 1])
     assert pm.fairness(problem, pm.match(problem, "hungarian")).agents.least > 0
 
 
-def test_conflicts_demand_and_capacity_are_told_apart() -> None:
+def test_conflicts_demand_and_capacity_are_told_apart():
     conflicts = three_papers(capacity=2, demand=3, conflicts=[("0", "2")])
     (lacking,) = lacking_resources(conflicts, pm.match(conflicts, "hungarian"))
     assert (lacking.id, lacking.got, lacking.wanted, lacking.eligible, lacking.reason) == ("2", 1, 2, 1, "conflicts")
@@ -68,14 +66,14 @@ def test_conflicts_demand_and_capacity_are_told_apart() -> None:
     assert (without.id, without.eligible, without.reason) == ("0", 0, "conflicts")
 
 
-def test_room_that_a_method_did_not_use_is_the_methods() -> None:
+def test_room_that_a_method_did_not_use_is_the_methods():
     worth = [[0.9, 0.1], [0.9, 0.1]]
     problem = pm.table.problem(worth, ["a", "a"], {"a": worth}, interest=1, demand=1, conflicts=[("0", "1")])
     matching = pm.match(problem, "alma", seed=1)
     assert [one.reason for one in lacking_agents(problem, matching)] in (["method"], ["capacity"])
 
 
-def test_papers_that_lack_reviewers_are_told_in_the_chairs_words() -> None:
+def test_papers_that_lack_reviewers_are_told_in_the_chairs_words():
     areas = [[1, 1], [1, 0], [0, 1]]
     given = {"reviewer_primary": [0, 0, 1], "paper_primary": [0, 0, 1]}
     problem = pm.papers.problem(
@@ -90,7 +88,7 @@ def test_papers_that_lack_reviewers_are_told_in_the_chairs_words() -> None:
     assert fairness_lines(problem, pm.fairness(problem, matching))[0].startswith("Papers: worst served 2 with ")
 
 
-def test_agents_that_conflicts_leave_without_are_told_also_where_all_seats_are_taken() -> None:
+def test_agents_that_conflicts_leave_without_are_told_also_where_all_seats_are_taken():
     worth = [[0.9, 0.5], [0.5, 0.9], [0.9, 0.9]]
     problem = pm.table.problem(worth, ["a"] * 3, {"a": worth}, demand=1, conflicts=[("0", "0"), ("0", "1")])
     assert shortfall_lines(problem, pm.match(problem, "hungarian")) == [
@@ -104,11 +102,11 @@ def test_agents_that_conflicts_leave_without_are_told_also_where_all_seats_are_t
     ]
 
 
-def test_the_reason_of_every_agent_that_lacks_something_is_told() -> None:
+def test_the_reason_of_every_agent_that_lacks_something_is_told():
     worth = [[0.9, 0.5], [0.9, 0.5], [0.9, 0.5]]
 
-    def told(method: str, **limits: object) -> list[str]:
-        problem = pm.table.problem(worth, ["a"] * 3, {"a": worth}, **limits)  # type: ignore[arg-type]
+    def told(method, **limits):
+        problem = pm.table.problem(worth, ["a"] * 3, {"a": worth}, **limits)
         return shortfall_lines(problem, pm.match(problem, method, seed=1))
 
     assert told("hungarian", demand=3, capacity=3) == [
@@ -130,7 +128,7 @@ def test_the_reason_of_every_agent_that_lacks_something_is_told() -> None:
 
 
 @pytest.mark.parametrize("nothing", [{"capacity": 0}, {"demand": 0}])
-def test_where_nothing_can_be_matched_nothing_is_lost(nothing: dict[str, int]) -> None:
+def test_where_nothing_can_be_matched_nothing_is_lost(nothing):
     worth = [[0.9, 0.5], [0.5, 0.9]]
     problem = pm.table.problem(worth, ["a", "a"], {"a": worth}, **nothing)
     found = pm.compare(problem, ["once", "random"], runs=1)

@@ -1,7 +1,5 @@
 """The limit of a whole problem: no method of the registry that states a guarantee does better on drawn crowds."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

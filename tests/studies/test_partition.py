@@ -1,16 +1,12 @@
 """Tiles of a map, matched one by one: like the whole, from reports that are drawn once, whatever happens to workers."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from dataclasses import replace
 from multiprocessing import active_children
-from pathlib import Path
 from threading import Thread
 from time import sleep
 from typing import Any
@@ -35,26 +31,26 @@ AGENTS = 4000
 class Here(Executor):
     """Makes every call at once, in this process."""
 
-    def submit(self, call: Callable[..., Any], /, *given: Any, **options: Any) -> Future[Any]:
+    def submit(self, call, /, *given, **options):
         done: Future[Any] = Future()
         done.set_result(call(*given, **options))
         return done
 
 
 @pytest.fixture(autouse=True)
-def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_tiles(monkeypatch):
     monkeypatch.setattr(tiles, "TILE_AGENTS", 2000)
     monkeypatch.setattr(tiles, "CHUNK_ROWS", 1500)
 
 
-def rows_of(agents: int = AGENTS, seed: int = 1, **columns: Any) -> tuple[pl.DataFrame, pl.DataFrame]:
+def rows_of(agents=AGENTS, seed=1, **columns):
     drawn = crowd(agents, seed=seed)
     names = [str(number) for number in range(agents)]
     frames = [pl.DataFrame({"id": names, "lat": at[:, 0], "lon": at[:, 1]}) for at in (drawn.requests, drawn.vehicles)]
     return frames[0].with_columns(**columns), frames[1]
 
 
-def write(folder: Path, agents: pl.DataFrame, resources: pl.DataFrame) -> tuple[Path, Path]:
+def write(folder, agents, resources):
     """Write agents into a folder of two files, and resources into one file."""
     (folder / "agents").mkdir(parents=True)
     half = len(agents) // 2
@@ -64,21 +60,21 @@ def write(folder: Path, agents: pl.DataFrame, resources: pl.DataFrame) -> tuple[
     return folder / "agents", folder / "vehicles.parquet"
 
 
-def partition(folder: Path, method: str = "once", **more: Any) -> Partition:
+def partition(folder, method="once", **more):
     numbers = {"interest": 10, "edge": 500.0, "alpha": 4000.0, "spacing": 100.0, "origin": ORIGIN}
     return Partition(folder=folder, method=method, settings=pm.Settings(), **numbers | more)
 
 
-def pairs_of(folder: Path) -> pl.DataFrame:
+def pairs_of(folder):
     return pl.read_parquet(folder / "pairs-*.parquet")
 
 
-def contents(folder: Path) -> dict[str, bytes]:
+def contents(folder):
     return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*.parquet"))}
 
 
 @pytest.mark.parametrize("method", list(tiles.MATCHERS))
-def test_tiles_are_matched_as_well_as_the_whole(method: str, tmp_path: Path) -> None:
+def test_tiles_are_matched_as_well_as_the_whole(method, tmp_path):
     agents, vehicles = rows_of()
     found = match_partitioned(
         *write(tmp_path, agents, vehicles), partition(tmp_path / "out", method), Here(), seed=3, score=True
@@ -100,7 +96,7 @@ def test_tiles_are_matched_as_well_as_the_whole(method: str, tmp_path: Path) -> 
     assert not (tmp_path / "out" / "do-not-publish").exists()
 
 
-def test_the_reports_of_a_seed_are_those_of_the_whole_where_channels_are(tmp_path: Path) -> None:
+def test_the_reports_of_a_seed_are_those_of_the_whole_where_channels_are(tmp_path):
     agents, vehicles = rows_of()
     match_partitioned(*write(tmp_path, agents, vehicles), partition(tmp_path / "out"), Here(), seed=3)
     reports = pl.read_parquet(tmp_path / "out" / "reports" / "*.parquet")
@@ -112,7 +108,7 @@ def test_the_reports_of_a_seed_are_those_of_the_whole_where_channels_are(tmp_pat
     assert worst <= np.e
 
 
-def test_capacities_and_demands_hold_over_all_tiles(tmp_path: Path) -> None:
+def test_capacities_and_demands_hold_over_all_tiles(tmp_path):
     rng = np.random.default_rng(2)
     agents, vehicles = rows_of(demand=rng.integers(0, 4, AGENTS))
     vehicles = vehicles.with_columns(capacity=pl.Series(rng.integers(0, 5, AGENTS)))
@@ -126,7 +122,7 @@ def test_capacities_and_demands_hold_over_all_tiles(tmp_path: Path) -> None:
     assert found.matched == pairs["agent"].n_unique()
 
 
-def test_with_the_same_reports_everything_that_is_written_is_the_same_wherever_agents_are(tmp_path: Path) -> None:
+def test_with_the_same_reports_everything_that_is_written_is_the_same_wherever_agents_are(tmp_path):
     agents, vehicles = rows_of()
     squares = tiles.squares_of(agents["lat"].to_numpy(), agents["lon"].to_numpy(), 500.0)
     rng, other = np.random.default_rng(5), agents["lat", "lon"].to_numpy().copy()
@@ -148,14 +144,14 @@ def test_with_the_same_reports_everything_that_is_written_is_the_same_wherever_a
     assert [name for name, content in written[0].items() if content != written[1][name]] == []
 
 
-def test_nothing_is_matched_with_positions_or_private_streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_matched_with_positions_or_private_streams(tmp_path, monkeypatch):
     seen, honest, all_tiles = [], tiles.MATCHERS["once"], tiles._match_all
 
-    def watched(workspace: Any, plan: Any, reported: Any, chance: Any, trace: bool) -> Any:
+    def watched(workspace, plan, reported, chance, trace):
         seen.append((workspace.problem, chance, plan))
         return honest(workspace, plan, reported, chance, trace)
 
-    def without_positions(*given: Any) -> Any:
+    def without_positions(*given):
         shutil.rmtree(tmp_path / "out" / "do-not-publish", ignore_errors=True)
         return all_tiles(*given)
 
@@ -172,7 +168,7 @@ def test_nothing_is_matched_with_positions_or_private_streams(tmp_path: Path, mo
         assert not plan.cell.any()
 
 
-def test_reports_do_not_follow_from_what_is_published(tmp_path: Path) -> None:
+def test_reports_do_not_follow_from_what_is_published(tmp_path):
     found = []
     for name in ("one", "two"):
         (tmp_path / name / "out").mkdir(parents=True)
@@ -184,10 +180,10 @@ def test_reports_do_not_follow_from_what_is_published(tmp_path: Path) -> None:
     assert (found[0]["report"] != found[1]["report"]).mean() > 0.5
 
 
-def test_who_comes_second_draws_nothing_that_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_comes_second_draws_nothing_that_is_used(tmp_path, monkeypatch):
     drawn, first = tiles.draw_reports, []
 
-    def overtaken(plan: Any, chance: Any) -> Any:
+    def overtaken(plan, chance):
         # Another worker was given the same tile, since this one was thought lost, and is done before it.
         if not first:
             first.append({})
@@ -198,7 +194,7 @@ def test_who_comes_second_draws_nothing_that_is_used(tmp_path: Path, monkeypatch
     calls: list[Any] = []
     honest = tiles.draw_tile
 
-    def noted(*given: Any) -> Any:
+    def noted(*given):
         calls.append(given)
         return honest(*given)
 
@@ -206,7 +202,7 @@ def test_who_comes_second_draws_nothing_that_is_used(tmp_path: Path, monkeypatch
     monkeypatch.setattr(tiles, "draw_reports", overtaken)
 
     class Noting(Here):
-        def submit(self, call: Callable[..., Any], /, *given: Any, **options: Any) -> Future[Any]:
+        def submit(self, call, /, *given, **options):
             return super().submit(noted if call is honest else call, *given, **options)
 
     match_partitioned(*write(tmp_path, *rows_of()), partition(tmp_path / "out"), Noting())
@@ -215,10 +211,10 @@ def test_who_comes_second_draws_nothing_that_is_used(tmp_path: Path, monkeypatch
     assert {name: after[name] for name in first[0]} == first[0]
 
 
-def kill_at_first_report(folder: Path, processes: Callable[[], list[int]], seen: dict[str, bytes]) -> Thread:
+def kill_at_first_report(folder, processes, seen):
     """Kill a process as soon as the reports of a tile are there; `seen` gets what was there then."""
 
-    def watch() -> None:
+    def watch():
         while not (found := contents(folder / "reports") if (folder / "reports").exists() else {}):
             sleep(0.002)
         seen.update(found)
@@ -230,7 +226,7 @@ def kill_at_first_report(folder: Path, processes: Callable[[], list[int]], seen:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no signals that kill")
-def test_after_a_kill_the_same_call_goes_on_with_the_same_reports(tmp_path: Path) -> None:
+def test_after_a_kill_the_same_call_goes_on_with_the_same_reports(tmp_path):
     files, out, seen = write(tmp_path, *rows_of()), tmp_path / "out", {}
     others = set(active_children())
     kill = kill_at_first_report(out, lambda: [one.pid for one in set(active_children()) - others], seen)
@@ -244,7 +240,7 @@ def test_after_a_kill_the_same_call_goes_on_with_the_same_reports(tmp_path: Path
     assert len(pairs_of(out)) == AGENTS
 
 
-def test_a_worker_of_a_cluster_that_dies_changes_nothing(tmp_path: Path) -> None:
+def test_a_worker_of_a_cluster_that_dies_changes_nothing(tmp_path):
     pytest.importorskip("distributed", reason="distributed is not installed: pip install 'palmatch[dask]'")
     from palmatch.cluster import connected
 
@@ -259,7 +255,7 @@ def test_a_worker_of_a_cluster_that_dies_changes_nothing(tmp_path: Path) -> None
     assert replace(there, files=()) == replace(here, files=())
 
 
-def test_output_is_in_the_order_of_ids_in_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_is_in_the_order_of_ids_in_several_files(tmp_path, monkeypatch):
     monkeypatch.setattr(tiles, "_PART_ROWS", 900)
     agents, vehicles = rows_of()
     words = agents.with_columns(id=pl.concat_str(pl.lit("n"), pl.col("id")))
@@ -283,20 +279,20 @@ def test_output_is_in_the_order_of_ids_in_several_files(tmp_path: Path, monkeypa
         ({"lat": pl.lit(95.0)}, "latitude"),
     ],
 )
-def test_what_cannot_be_matched_is_refused_with_a_sentence(columns: Any, words: str, tmp_path: Path) -> None:
+def test_what_cannot_be_matched_is_refused_with_a_sentence(columns, words, tmp_path):
     agents, vehicles = rows_of(**columns)
     with pytest.raises(pm.InputError, match=words):
         match_partitioned(*write(tmp_path, agents, vehicles), partition(tmp_path / "out"), Here())
     assert not (tmp_path / "out" / "reports").exists()
 
 
-def test_a_tile_that_does_not_fit_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tile_that_does_not_fit_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(tiles, "TILE_AGENTS", 50)
     with pytest.raises(pm.InputError, match="more than the 50 that one process matches: choose a smaller --edge"):
         match_partitioned(*write(tmp_path, *rows_of()), partition(tmp_path / "out"), Here())
 
 
-def test_a_folder_of_other_files_is_refused(tmp_path: Path) -> None:
+def test_a_folder_of_other_files_is_refused(tmp_path):
     files = write(tmp_path, *rows_of())
     match_partitioned(*files, partition(tmp_path / "out"), Here())
     with pytest.raises(pm.InputError, match="results of other settings"):
@@ -314,7 +310,7 @@ def test_a_folder_of_other_files_is_refused(tmp_path: Path) -> None:
         (("--memory", "4GB", "--interest", 5, "--method", "palma"), "go with once, hungarian-once, hungarian-region"),
     ],
 )
-def test_a_mistake_at_the_command_is_one_sentence(words: tuple[object, ...], sentence: str, tmp_path: Path) -> None:
+def test_a_mistake_at_the_command_is_one_sentence(words, sentence, tmp_path):
     agents, vehicles = rows_of(50)
     agents.write_csv(tmp_path / "agents.csv")
     vehicles.write_csv(tmp_path / "vehicles.csv")
@@ -323,7 +319,7 @@ def test_a_mistake_at_the_command_is_one_sentence(words: tuple[object, ...], sen
     assert sentence in result.stderr
 
 
-def test_the_command_matches_csv_files_in_processes(tmp_path: Path) -> None:
+def test_the_command_matches_csv_files_in_processes(tmp_path):
     agents, vehicles = rows_of(300)
     agents.write_csv(tmp_path / "agents.csv")
     vehicles.write_csv(tmp_path / "vehicles.csv")

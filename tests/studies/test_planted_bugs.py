@@ -4,9 +4,6 @@ The exact checks are those of `tests/privacy/test_whole_game.py`: no odds exceed
 the whole game stays within the guarantee.
 """
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -14,30 +11,29 @@ import numpy as np
 import pytest
 
 import palmatch as pm
-from enumeration import Device, Findings, State, whole_game
-from palmatch.device.agent import Agent, Rules
+from enumeration import whole_game
+from palmatch.device.agent import Agent
 from palmatch.device.distribution import GRID
 from palmatch.methods import Workspace
 from palmatch.palma.policy import Policy
-from palmatch.problem import Problem
 from palmatch.regions.own import own_tables
-from stages import Stage, account_of, accounted, all_pairs, drawn, reachable, stage, staged, table_problem, tampered
+from stages import account_of, accounted, all_pairs, drawn, reachable, stage, staged, table_problem, tampered
 
 OPPOSITES = [[0.9, 0.3], [0.3, 0.9]]
 HALF = Policy("any", 0.5, 0.5)
 
 
-def exact(*, accountant: str = "pure", epsilon: float = 1.2, delta: float = 0.01, policy: Policy = HALF) -> Stage:
+def exact(*, accountant="pure", epsilon=1.2, delta=0.01, policy=HALF):
     return stage(table_problem(OPPOSITES), policy, accountant, epsilon=epsilon, delta=delta)
 
 
-def worst(here: Stage, *, agent: type[Agent] = Agent, most_moves: int = 12) -> Findings:
+def worst(here, *, agent=Agent, most_moves=12):
     """The finding with the largest loss of any pair of types."""
     first, second = here.devices(agent=agent)
     return whole_game(first, second, epsilon=here.epsilon, most_moves=most_moves)
 
 
-def is_kept(here: Stage, found: Findings) -> bool:
+def is_kept(here, found):
     """Whether the guarantee is kept, and for δ = 0 also what was charged."""
     return found.delta <= Fraction(here.delta) and (here.delta > 0 or found.beyond is None)
 
@@ -65,7 +61,7 @@ def test_a_first_pick_that_is_not_charged_is_caught_exactly(accountant):
 class Forgetful(Agent):
     """Plays noise once when the budget is spent, and begins again."""
 
-    def _may_act_on_the_truth(self, units: int) -> bool:
+    def _may_act_on_the_truth(self, units):
         truthful = super()._may_act_on_the_truth(units)
         if self.exhausted and self.budget > 0:
             self.exhausted, self.spent = False, 0
@@ -75,7 +71,7 @@ class Forgetful(Agent):
 class Skipping(Agent):
     """Does not act on the truth where that is too dear, and goes on with what is cheaper."""
 
-    def _may_act_on_the_truth(self, units: int) -> bool:
+    def _may_act_on_the_truth(self, units):
         if self.budget <= 0 or self.spent + units > self.budget:
             return False
         self.spent += units
@@ -97,7 +93,7 @@ def test_skipping_what_is_too_dear_is_no_leak_while_prices_are_public():
 # Truth and noise are mixed the wrong way round.
 
 
-def swapped(rules: Rules) -> Rules:
+def swapped(rules):
     return rules._replace(truth_selection=GRID - rules.truth_selection, truth_backoff=GRID - rules.truth_backoff)
 
 
@@ -138,7 +134,7 @@ def test_an_agent_off_the_grid_is_caught_exactly():
     assert not all(is_kept(here, found) for found in against_all(here, own))
 
 
-def between_the_places() -> Problem:
+def between_the_places():
     """An agent right beside a vehicle, between the possible places, from each of which there are others as near."""
     spot = pm.mobility.problem([(40.75, -73.99)], [(40.75, -73.99)], edge=200, spacing=100)
     corner = spot.domain.corner(spot.regions[0])
@@ -148,7 +144,7 @@ def between_the_places() -> Problem:
     return pm.mobility.problem(places[:1], places, edge=200, spacing=100, alpha=40.0)
 
 
-def against_all(here: Stage, row: Sequence[float]) -> list[Findings]:
+def against_all(here, row):
     (watched,) = here.devices(rows=[row])
     return [whole_game(watched, other, epsilon=here.epsilon, most_moves=3) for other in here.devices()]
 
@@ -176,7 +172,7 @@ def test_draws_from_a_coarser_grid_are_caught_exactly():
     assert not is_kept(here, worst(here, agent=Coarse, most_moves=4))
 
 
-def differing(here: Stage, every_type: list[Device]) -> list[tuple[State | None, str]]:
+def differing(here, every_type):
     """Situations in which a device's chances are not, in every digit, the accounted ones."""
     return [
         (state, move)
@@ -192,7 +188,7 @@ def differing(here: Stage, every_type: list[Device]) -> list[tuple[State | None,
 class Stingy(Agent):
     """Charges an action only when its coin says truth."""
 
-    def _may_act_on_the_truth(self, units: int) -> bool:
+    def _may_act_on_the_truth(self, units):
         before = self.spent
         truthful = super()._may_act_on_the_truth(units)
         self.due, self.spent = self.spent - before, before
@@ -206,7 +202,7 @@ class Stingy(Agent):
     def draw(self, real):
         self.__dict__["draw"] = real
 
-    def _charging(self, step: int, purpose: int) -> int:
+    def _charging(self, step, purpose):
         value: int = self.__dict__["draw"](step, purpose)
         truth = {0: self.rules.truth_selection, 2: self.rules.truth_backoff}.get(purpose, 0)
         self.spent += self.due * (value < truth)

@@ -3,8 +3,6 @@
 The exact checks are those of `tests/privacy/test_whole_once.py`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,18 +19,17 @@ from once_game import (
     town,
 )
 from palmatch.device.distribution import GRID
-from palmatch.mechanisms.channel import Channel
 
 PROBLEM = town(3)
 REGION = region_of(PROBLEM)
 CELLS = 3
 
 
-def channel_of(epsilon: float) -> Channel:
+def channel_of(epsilon):
     return responding(REGION, CELLS, epsilon)
 
 
-def is_kept(channel: Channel, epsilon: float, *, agent: type[Reporter] = Reporter) -> bool:
+def is_kept(channel, epsilon, *, agent=Reporter):
     """Whether no course of bids, whatever prices are posted, tells two cells apart better than guaranteed."""
     menu = menu_of(3, len(REGION.resources))
     every_type = [against_any_prices(agent(channel, cell), menu, rounds=2) for cell in range(CELLS)]
@@ -55,7 +52,7 @@ def test_a_chance_of_the_own_cell_that_is_a_trifle_too_high_is_caught_exactly():
 class Peeking(Reporter):
     """Draws its report, and then bids with its true cell."""
 
-    def values(self, told: int) -> np.ndarray:  # noqa: ARG002
+    def values(self, told):  # noqa: ARG002
         return self.channel.values[self.channel.chances[self.cell].argmax()]
 
 
@@ -69,7 +66,7 @@ class OffTheGrid(Reporter):
 
     own: tuple[float, ...] = ()
 
-    def values(self, told: int) -> np.ndarray:  # noqa: ARG002
+    def values(self, told):  # noqa: ARG002
         return np.array(self.own)
 
 

@@ -4,8 +4,6 @@ Each test plays the real preparation with one function replaced. Seeds are fixed
 product flags with a probability below 1e-6. docs/audit.md lists all planted bugs with what catches them.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -22,7 +20,6 @@ from palmatch.matchers.optimal import dense_values, optimal_matching
 from palmatch.matching import Trace
 from palmatch.mechanisms import choice
 from palmatch.methods import Settings, Workspace, reports, rounds, workspace
-from palmatch.problem import Problem
 from palmatch.streams import Randomness, keys_of, randomness, streams
 from palmatch.studies.audit import audit
 from plain_game import simulate_plainly
@@ -33,7 +30,7 @@ REPORTED = [name for name, method in pm.METHODS.items() if method.matcher]
 ONE_PICK = Settings(epsilon=0.2, truth_selection=1.0, accountant="pure")
 
 
-def crowd(agents: int = 4) -> Problem:
+def crowd(agents=4):
     """Agents of two opposite types for three resources."""
     return pm.table.problem([OPPOSITES[n % 2] for n in range(agents)], ["here"] * agents, {"here": OPPOSITES})
 
@@ -180,7 +177,7 @@ def test_truth_and_noise_swapped_are_flagged(monkeypatch):
 class Forgetful(Agent):
     """Plays noise once when the budget is spent, and begins again."""
 
-    def _may_act_on_the_truth(self, units: int) -> bool:
+    def _may_act_on_the_truth(self, units):
         truthful = super()._may_act_on_the_truth(units)
         if self.exhausted and self.budget > 0:
             self.exhausted, self.spent = False, 0
@@ -208,7 +205,7 @@ def test_an_agent_of_a_crowd_that_acts_off_the_grid_is_flagged(monkeypatch):
     assert found.broken, found.verdict
 
 
-def between_the_places() -> Problem:
+def between_the_places():
     """Agents right beside a vehicle, between possible places so far away that from these all vehicles are alike."""
     spot = pm.mobility.problem([(40.75, -73.99)], [(40.75, -73.99)], edge=200, spacing=100)
     corner = spot.domain.corner(spot.regions[0])

@@ -1,19 +1,15 @@
 """A real server on the loopback and a real Chromium: what the page's tests run in."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import threading
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 
 from palmatch.live.transport.hub import Hub
 from palmatch.web.games import LiveGames
-from palmatch.web.scenes import Scenes, Source
+from palmatch.web.scenes import Scenes
 from palmatch.web.server import Explorer
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -31,7 +27,7 @@ ARGUMENTS = [
 class Served:
     """The explorer on a thread of its own."""
 
-    def __init__(self, source: Source | None = None) -> None:
+    def __init__(self, source=None):
         self.address, self._source = "", source
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
@@ -39,7 +35,7 @@ class Served:
         self._thread.start()
         assert self._ready.wait(30)
 
-    def _run(self) -> None:
+    def _run(self):
         asyncio.set_event_loop(self._loop)
         self._hub, scenes = Hub(), Scenes(self._source)
         self.games = LiveGames(self._hub, scenes)
@@ -51,7 +47,7 @@ class Served:
         self._ready.set()
         self._loop.run_forever()
 
-    def stop(self) -> None:
+    def stop(self):
         for work in (self.games.close(), self._hub.stop()):
             asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
         self.explorer.close()
@@ -61,25 +57,25 @@ class Served:
 
 
 @pytest.fixture(scope="session")
-def served() -> Iterator[Served]:
+def served():
     server = Served()
     yield server
     server.stop()
 
 
 @pytest.fixture
-def apart() -> Iterator[Callable[[Callable[[], Any]], Any]]:
+def apart():
     """Run something on a thread without an event loop: the browser's own loop is running on the tests' thread."""
     with ThreadPoolExecutor(1) as thread:
         yield lambda work: thread.submit(work).result(120)
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[[Source], Served]]:
+def serve():
     """Start explorers of other sources; they end with the test."""
     started: list[Served] = []
 
-    def begin(source: Source) -> Served:
+    def begin(source):
         started.append(Served(source))
         return started[-1]
 
@@ -89,7 +85,7 @@ def serve() -> Iterator[Callable[[Source], Served]]:
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
+def browser():
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if CHROMIUM is None:
         pytest.skip("Chromium is not installed (apt-get install chromium)")
@@ -102,7 +98,7 @@ def browser() -> Iterator[Any]:
 class Visit:
     """A page with everything that went wrong on it, and everything that it asked for."""
 
-    def __init__(self, context: Any, address: str) -> None:
+    def __init__(self, context, address):
         self.page = context.new_page()
         self.address = address
         self.wrong: list[str] = []
@@ -111,26 +107,26 @@ class Visit:
         self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
         self.page.on("request", lambda request: self.asked.append(request.url))
 
-    def _said(self, said: Any) -> None:
+    def _said(self, said):
         if said.type in ("error", "warning"):
             self.wrong.append(said.text)
 
-    def open(self, state: str) -> Any:
+    def open(self, state):
         """Open a state and wait for its game."""
         self.page.goto(self.address + state)
         self.ready()
         return self.page
 
-    def ready(self) -> None:
+    def ready(self):
         self.page.locator("#status", has_text="squares.").wait_for(timeout=120_000)
 
     @property
-    def outside(self) -> list[str]:
+    def outside(self):
         return [url for url in self.asked if not url.startswith((self.address, "data:", "blob:"))]
 
 
 @pytest.fixture
-def visit(browser: Any, served: Served, request: pytest.FixtureRequest) -> Iterator[Visit]:
+def visit(browser, served, request):
     options = {"viewport": {"width": 1280, "height": 900}, "accept_downloads": True} | getattr(request, "param", {})
     context = browser.new_context(**options)
     context.set_default_timeout(60_000)

@@ -1,16 +1,13 @@
 """Be an agent: the page's own device plays a live game on the hub, among devices in Python, in a real browser."""
 
-from __future__ import annotations
-
 import json
 import struct
-from typing import Any
 
 import cbor2
 import pytest
 
-from palmatch.live.codec import Envelope, decode
-from palmatch.live.transport.exchange import Op, read_frame
+from palmatch.live.codec import decode
+from palmatch.live.transport.exchange import read_frame
 
 # Large squares, so that there are other agents in each.
 NIGHT = "#hour=4&edge=4000"
@@ -21,12 +18,12 @@ PLACES = [(40.7503, -73.9940), (40.7681, -73.9707)]
 class Wire:
     """Every frame that a page sends over its WebSocket."""
 
-    def __init__(self, page: Any) -> None:
+    def __init__(self, page):
         self.frames: list[bytes] = []
         page.on("websocket", lambda socket: socket.on("framesent", lambda frame: self.frames.append(frame)))
 
 
-def take_part(page: Any, place: tuple[float, float]) -> str:
+def take_part(page, place):
     page.fill("#latitude", str(place[0]))
     page.fill("#longitude", str(place[1]))
     page.locator("#longitude").dispatch_event("change")
@@ -37,7 +34,7 @@ def take_part(page: Any, place: tuple[float, float]) -> str:
     return str(page.inner_text("#agent-status"))
 
 
-def test_a_page_takes_part_reveals_its_square_and_one_report_and_hands_its_place_to_its_vehicle(visit, served) -> None:
+def test_a_page_takes_part_reveals_its_square_and_one_report_and_hands_its_place_to_its_vehicle(visit, served):
     wire = Wire(visit.page)
     page = visit.open(NIGHT)
     page.locator("#agent").wait_for()
@@ -72,20 +69,20 @@ def test_a_page_takes_part_reveals_its_square_and_one_report_and_hands_its_place
 DRAW = "crypto.getRandomValues(new Uint32Array(2))"
 
 
-def with_fixed_draws(route: Any) -> None:
+def with_fixed_draws(route):
     """Serve the device with the same random draws from every place, so that every place gives the same report."""
     answer = route.fetch()
     assert DRAW in answer.text()
     route.fulfill(response=answer, body=answer.text().replace(DRAW, "[0, 0]"))
 
 
-def read(frame: bytes) -> tuple[Op, str, Envelope | None]:
+def read(frame):
     """The operation of a page's frame, its kind of topic, and what it publishes: what every other party would read."""
     op, where, packet = read_frame(frame)
     return op, where.split("/")[3], decode(where, packet) if packet else None
 
 
-def without_keys(value: Any) -> Any:
+def without_keys(value):
     """A message without what is drawn afresh in every game: of keys, tokens and hashes only their length."""
     if isinstance(value, dict):
         return {inner: without_keys(content) for inner, content in value.items()}
@@ -95,15 +92,15 @@ def without_keys(value: Any) -> Any:
 class Traffic:
     """All that a page sends: requests with the lengths of their bodies, and messages on the bus."""
 
-    def __init__(self, page: Any) -> None:
+    def __init__(self, page):
         self.wire, self.asked = Wire(page), []
         page.on("request", self._request)
 
-    def _request(self, request: Any) -> None:
+    def _request(self, request):
         body = request.post_data_buffer
         self.asked.append((request.method, request.url, None if body is None else len(body)))
 
-    def told(self) -> tuple[set[Any], set[Any]]:
+    def told(self):
         """Requests and messages but for what is drawn afresh, until the public result, which others decide too.
 
         As sets: how many copies leave before a game is over, and how requests interleave, is a matter of load.
@@ -117,7 +114,7 @@ class Traffic:
         return {asked for asked in self.asked if "/api/losses" not in asked[1]}, messages
 
 
-def test_given_the_same_report_what_a_page_sends_does_not_depend_on_where_in_its_square_it_is(browser, served) -> None:
+def test_given_the_same_report_what_a_page_sends_does_not_depend_on_where_in_its_square_it_is(browser, served):
     seen = []
     for place in PLACES:
         context = browser.new_context()
@@ -139,7 +136,7 @@ def test_given_the_same_report_what_a_page_sends_does_not_depend_on_where_in_its
     assert {(kind, size) for _, kind, size, _ in said} == {("join", 1024), ("report", 512)}
 
 
-def with_marked_decision(route: Any) -> None:
+def with_marked_decision(route):
     """Serve the player with a row in the list of what was sent for when it begins to decide on the table."""
     answer = route.fetch()
     decides = "const sends = await this.take(record, table.hash)"
@@ -148,7 +145,7 @@ def with_marked_decision(route: Any) -> None:
     route.fulfill(response=answer, body=answer.text().replace(decides, mark + decides))
 
 
-def test_a_page_has_subscribed_before_it_decides_so_that_no_time_shows_how_long_that_took(browser, served) -> None:
+def test_a_page_has_subscribed_before_it_decides_so_that_no_time_shows_how_long_that_took(browser, served):
     context = browser.new_context()
     page = context.new_page()
     page.route("**/bus.mjs", with_marked_decision)
@@ -163,7 +160,7 @@ def test_a_page_has_subscribed_before_it_decides_so_that_no_time_shows_how_long_
 
 
 @pytest.mark.parametrize("place", [("", ""), ("40.75", ""), ("", "-73.99")])
-def test_a_place_that_is_none_sends_nothing(visit, place: tuple[str, str]) -> None:
+def test_a_place_that_is_none_sends_nothing(visit, place):
     page = visit.open(NIGHT)
     page.locator("#agent").wait_for()
     wire = Wire(page)
@@ -174,7 +171,7 @@ def test_a_place_that_is_none_sends_nothing(visit, place: tuple[str, str]) -> No
     assert wire.frames == []
 
 
-def test_a_spent_budget_and_other_squares_are_explained_and_a_new_device_begins_anew(visit) -> None:
+def test_a_spent_budget_and_other_squares_are_explained_and_a_new_device_begins_anew(visit):
     page = visit.open(NIGHT + "&epsilon=5")
     page.locator("#agent").wait_for()
     assert "for ε = 5." in take_part(page, PLACES[0])
@@ -192,7 +189,7 @@ def test_a_spent_budget_and_other_squares_are_explained_and_a_new_device_begins_
     page.locator("#budget", has_text="8.00 of 8 left").wait_for()
 
 
-def test_a_new_device_has_a_new_key_and_the_same_one_keeps_its_own(browser, served) -> None:
+def test_a_new_device_has_a_new_key_and_the_same_one_keeps_its_own(browser, served):
     context = browser.new_context()
     page = context.new_page()
     keys: list[bytes] = []
@@ -215,7 +212,7 @@ def test_a_new_device_has_a_new_key_and_the_same_one_keeps_its_own(browser, serv
 @pytest.mark.parametrize(
     "visit", [{"permissions": ["geolocation"], "geolocation": {"latitude": 40.75, "longitude": -73.99}}], indirect=True
 )
-def test_a_place_is_marked_on_the_map_however_it_is_chosen(visit) -> None:
+def test_a_place_is_marked_on_the_map_however_it_is_chosen(visit):
     page = visit.open(NIGHT)
     page.locator("#agent").wait_for()
     seen = [page.locator("#maps canvas").evaluate("canvas => canvas.toDataURL()")]
@@ -229,7 +226,7 @@ def test_a_place_is_marked_on_the_map_however_it_is_chosen(visit) -> None:
     assert len(set(seen)) == 3
 
 
-def test_a_visitor_watches_a_running_board(browser, served) -> None:
+def test_a_visitor_watches_a_running_board(browser, served):
     context = browser.new_context()
     page = context.new_page()
     served.explorer.hub = served.address.replace("http", "ws", 1) + "bus"

@@ -1,7 +1,5 @@
 """The explorer in a real browser: what a visitor does, sees and takes away. No console error, no outside request."""
 
-from __future__ import annotations
-
 import asyncio
 import csv
 import io
@@ -12,7 +10,6 @@ import subprocess
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -31,11 +28,11 @@ TRIPS = SHARED / "tlc_yellow_2016-01_head.csv"
 PHONE = {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"}
 
 
-def figures(page: Any) -> str:
+def figures(page):
     return str(page.inner_text("#tables"))
 
 
-def test_a_visitor_watches_a_game_round_by_round(visit) -> None:
+def test_a_visitor_watches_a_game_round_by_round(visit):
     page = visit.open(NIGHT)
     assert "round 0 of" in page.inner_text("#round"), "a game begins at its beginning"
     page.click("#step")
@@ -50,7 +47,7 @@ def test_a_visitor_watches_a_game_round_by_round(visit) -> None:
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
-def test_rounds_in_which_nothing_changes_are_skipped() -> None:
+def test_rounds_in_which_nothing_changes_are_skipped():
     """In rounds 2 and 3 the second agent looks again at what the first one holds; in round 4 it gets another one."""
     script = f"""
     import {{ Game }} from "{static_folder() / "game.mjs"}";
@@ -64,7 +61,7 @@ def test_rounds_in_which_nothing_changes_are_skipped() -> None:
 
 
 @pytest.mark.parametrize("visit", [{"viewport": {"width": 1280, "height": 900}}], indirect=True)
-def test_the_bar_of_the_rounds_is_in_sight(visit) -> None:
+def test_the_bar_of_the_rounds_is_in_sight(visit):
     page = visit.open(NIGHT)
     box = page.locator("#player").bounding_box()
     assert box["y"] >= 0
@@ -73,7 +70,7 @@ def test_the_bar_of_the_rounds_is_in_sight(visit) -> None:
     assert page.locator("#maps canvas").bounding_box()["y"] < 450
 
 
-def test_settings_move_the_game_and_the_address_tells_them(visit) -> None:
+def test_settings_move_the_game_and_the_address_tells_them(visit):
     page = visit.open(NIGHT)
     first = figures(page)
     page.locator("#epsilon").evaluate("s => { s.value = 2; s.dispatchEvent(new Event('change')); }")
@@ -92,7 +89,7 @@ def test_settings_move_the_game_and_the_address_tells_them(visit) -> None:
     assert figures(page) == seen
 
 
-def test_a_picture_and_the_data_can_be_taken_away(visit, tmp_path: Path) -> None:
+def test_a_picture_and_the_data_can_be_taken_away(visit, tmp_path):
     page = visit.open(NIGHT)
     with page.expect_download() as download:
         page.click("#save-png")
@@ -107,7 +104,7 @@ def test_a_picture_and_the_data_can_be_taken_away(visit, tmp_path: Path) -> None
     assert len(held) == len(set(held))
 
 
-def test_loss_against_epsilon_is_drawn_point_by_point_as_it_is_computed(visit) -> None:
+def test_loss_against_epsilon_is_drawn_point_by_point_as_it_is_computed(visit):
     page = visit.open(NIGHT + "&seed=3")
     page.locator("#chart svg[role=img]").wait_for(timeout=120_000)
     page.locator("#frontier-note", has_text="out of reach of every method").wait_for(timeout=300_000)
@@ -115,7 +112,7 @@ def test_loss_against_epsilon_is_drawn_point_by_point_as_it_is_computed(visit) -
     assert "…" not in page.inner_text("#chart")
 
 
-def test_a_crowd_is_drawn_round_by_round(visit) -> None:
+def test_a_crowd_is_drawn_round_by_round(visit):
     page = visit.open("#agents=3000&method=noise&round=-1")
     assert "Computed for scenes of at most" in page.inner_text("#frontier-note")
     seen = set()
@@ -125,7 +122,7 @@ def test_a_crowd_is_drawn_round_by_round(visit) -> None:
     assert len(seen) == 3
 
 
-def test_a_half_minute_of_taxi_records_is_a_scene() -> None:
+def test_a_half_minute_of_taxi_records_is_a_scene():
     if not TRIPS.exists():
         pytest.skip("the taxi records are not ours to ship")
     source = Source.of_trips(TRIPS, None)
@@ -136,7 +133,7 @@ def test_a_half_minute_of_taxi_records_is_a_scene() -> None:
 
 
 @pytest.mark.parametrize("visit", [{}, PHONE], indirect=True, ids=["wide", "phone"])
-def test_the_page_is_readable_on_a_phone_and_on_a_large_screen(visit, tmp_path: Path) -> None:
+def test_the_page_is_readable_on_a_phone_and_on_a_large_screen(visit, tmp_path):
     page = visit.open(NIGHT)
     wide = page.viewport_size["width"]
     assert page.evaluate("() => document.documentElement.scrollWidth") <= wide
@@ -146,7 +143,7 @@ def test_the_page_is_readable_on_a_phone_and_on_a_large_screen(visit, tmp_path: 
 
 
 @pytest.mark.parametrize("visit", [{"bypass_csp": True}, PHONE | {"bypass_csp": True}], indirect=True)
-def test_no_serious_finding_of_axe(visit) -> None:
+def test_no_serious_finding_of_axe(visit):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
     page = visit.open(NIGHT + "&against=noise")
     found = axe.Axe().run(page).response["violations"]
@@ -154,7 +151,7 @@ def test_no_serious_finding_of_axe(visit) -> None:
     assert serious == []
 
 
-def test_the_keyboard_alone_is_enough(visit) -> None:
+def test_the_keyboard_alone_is_enough(visit):
     page = visit.open(NIGHT)
     page.focus("#scrub")
     page.keyboard.press("Home")
@@ -165,7 +162,7 @@ def test_the_keyboard_alone_is_enough(visit) -> None:
     assert page.locator("#maps canvas").evaluate("canvas => canvas.toDataURL()") != before
 
 
-def test_a_wrong_link_gets_a_sentence(visit) -> None:
+def test_a_wrong_link_gets_a_sentence(visit):
     page = visit.page
     visit.asked.clear()
     page.goto(visit.address + "#edge=1&hour=4")
@@ -178,12 +175,12 @@ def test_a_wrong_link_gets_a_sentence(visit) -> None:
 @pytest.mark.parametrize(
     "wrong", [{"edge": "nan"}, {"agents": "2.5"}, {"seed": "-1"}, {"colour": "red"}, {"method": "magic"}, {"hour": "x"}]
 )
-def test_settings_that_mean_nothing_are_refused(wrong: dict[str, str]) -> None:
+def test_settings_that_mean_nothing_are_refused(wrong):
     with pytest.raises(InputError):
         Choice.of(wrong)
 
 
-def test_a_scene_is_computed_once_and_a_game_is_that_of_match() -> None:
+def test_a_scene_is_computed_once_and_a_game_is_that_of_match():
     scenes, choice = Scenes(), Choice(hour=4, edge=2000)
     assert scenes.scene(choice) is scenes.scene(Choice(hour=4, edge=2000, epsilon=2.0, method="noise"))
     figures, steps = scenes.play(choice)
@@ -193,7 +190,7 @@ def test_a_scene_is_computed_once_and_a_game_is_that_of_match() -> None:
     assert 0 <= figures["loss"] < 1
 
 
-def test_files_keep_their_ids_and_have_no_hour(browser, serve, tmp_path: Path) -> None:
+def test_files_keep_their_ids_and_have_no_hour(browser, serve, tmp_path):
     ids = ("<img src=x onerror=alert(1)>", 'a "b", c')
     places = (np.array([40.75, 40.752]), np.array([-73.99, -73.988]))
     points = Points("", ids, *places, None, None, ())
@@ -219,8 +216,8 @@ def test_files_keep_their_ids_and_have_no_hour(browser, serve, tmp_path: Path) -
         context.close()
 
 
-def test_a_live_game_of_a_crowd_is_refused_since_it_would_hold_up_the_server(apart) -> None:
-    async def opened() -> None:
+def test_a_live_game_of_a_crowd_is_refused_since_it_would_hold_up_the_server(apart):
+    async def opened():
         games = LiveGames(Hub(), Scenes())
         with pytest.raises(InputError, match="at most 1,000 vehicles"):
             await games.open(Choice(agents=1100))

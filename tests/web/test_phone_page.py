@@ -1,13 +1,8 @@
 """Take part by phone: the operator's page in Chromium, as two phones and a device in Python in one game, over TLS."""
 
-from __future__ import annotations
-
 import asyncio
 import re
-import subprocess
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -37,7 +32,7 @@ AT = "40.7510,-73.9925"
 class Town:
     """An operator with its board, its gateway and its page, each in a process of its own, over TLS."""
 
-    def __init__(self, folder: Path, parties: ExitStack, *operator: str) -> None:
+    def __init__(self, folder, parties, *operator):
         self.folder, self.parties = folder, parties
         (folder / "vehicles.csv").write_text(VEHICLES)
         authority = trustme.CA()
@@ -57,14 +52,14 @@ class Town:
                           "--budget", 3)  # fmt: skip
         self.page = line_of(page, r"The page is at (https://\S+)")[1]
 
-    def start(self, *words: object) -> subprocess.Popen[str]:
+    def start(self, *words):
         return self.parties.enter_context(party(*words, folder=self.folder))
 
-    def run(self, *words: object) -> None:
+    def run(self, *words):
         told = run("live", *words, folder=self.folder)
         assert (told.returncode, told.stderr) == (0, ""), told.stderr
 
-    def phone(self, browser: Any, cut: list[Any] | None = None, **changes: Any) -> Any:
+    def phone(self, browser, cut=None, **changes):
         """A phone whose key the operator has listed, on the page; what went wrong there fails the test."""
         context = browser.new_context(**PHONE | changes)
         self.parties.callback(context.close)
@@ -72,7 +67,7 @@ class Town:
         page.set_default_timeout(60_000)
         page.wrong, page.asked = [], []
 
-        def heard(socket: Any) -> None:
+        def heard(socket):
             page.asked.append(socket.url)
             socket.on("close", lambda _: page.wrong.append("the connection was closed"))
 
@@ -89,17 +84,17 @@ class Town:
 
 
 @pytest.fixture
-def parties() -> Iterator[ExitStack]:
+def parties():
     with ExitStack() as stack:
         yield stack
 
 
-def take_part(page: Any) -> None:
+def take_part(page):
     page.click("#take-part")
     page.locator("#take-part:disabled").wait_for()
 
 
-def ended(page: Any) -> str:
+def ended(page):
     for _ in range(90):
         page.wait_for_timeout(1000)
         assert page.wrong == []
@@ -109,7 +104,7 @@ def ended(page: Any) -> str:
     return str(page.inner_text("#got"))
 
 
-def test_two_phones_and_a_device_in_python_play_one_game(browser: Any, tmp_path: Path, parties: ExitStack) -> None:
+def test_two_phones_and_a_device_in_python_play_one_game(browser, tmp_path, parties):
     town = Town(tmp_path, parties)
     first = town.phone(browser)
     second = town.phone(browser, geolocation={"latitude": 40.7525, "longitude": -73.9945})
@@ -141,7 +136,7 @@ def test_two_phones_and_a_device_in_python_play_one_game(browser: Any, tmp_path:
             assert f"To {found[1]} alone: {given}" in said
             where = line_of(town.gateway, rf"{game}: {found[1]} (.*)")[1] if page is second else ""
             if page is second:
-                assert where == f"is reserved for the code {re.search('code (....-....)', got[1])[1]}"  # type: ignore[index]
+                assert where == f"is reserved for the code {re.search('code (....-....)', got[1])[1]}"
     origins = {town.page, town.hub.rsplit("/", 1)[0] + "/", town.hub.replace("wss", "https").rsplit("/", 1)[0] + "/"}
     for page in (first, second):
         assert page.wrong == []
@@ -158,9 +153,7 @@ def test_two_phones_and_a_device_in_python_play_one_game(browser: Any, tmp_path:
     assert first.inner_text("#member") == key
 
 
-def test_a_phone_that_is_cut_off_in_a_game_connects_again_and_goes_on(
-    browser: Any, tmp_path: Path, parties: ExitStack
-) -> None:
+def test_a_phone_that_is_cut_off_in_a_game_connects_again_and_goes_on(browser, tmp_path, parties):
     town, connections = Town(tmp_path, parties), list[Any]()
     page = town.phone(browser, connections)
     page.click("#here")
@@ -177,9 +170,7 @@ def test_a_phone_that_is_cut_off_in_a_game_connects_again_and_goes_on(
     assert page.inner_text("#budget").startswith("ε = 2 is left of 3")
 
 
-def test_a_page_that_is_open_while_keys_are_replaced_plays_under_the_new_ones(
-    browser: Any, tmp_path: Path, parties: ExitStack
-) -> None:
+def test_a_page_that_is_open_while_keys_are_replaced_plays_under_the_new_ones(browser, tmp_path, parties):
     town = Town(tmp_path, parties)
     page = town.phone(browser)
     page.click("#here")
@@ -192,9 +183,7 @@ def test_a_page_that_is_open_while_keys_are_replaced_plays_under_the_new_ones(
     assert len([url for url in page.asked if url.endswith("/config.json")]) == 2
 
 
-def test_a_phone_that_the_operator_does_not_know_is_told_what_to_do(
-    browser: Any, tmp_path: Path, parties: ExitStack
-) -> None:
+def test_a_phone_that_the_operator_does_not_know_is_told_what_to_do(browser, tmp_path, parties):
     town = Town(tmp_path, parties)
     page = town.phone(browser)
     town.run("operator", "keys", "--remove-member", page.inner_text("#member"))
@@ -207,15 +196,13 @@ def test_a_phone_that_the_operator_does_not_know_is_told_what_to_do(
     assert page.inner_text("#budget").startswith("ε = 3 is left of 3")
 
 
-def test_the_page_may_talk_to_hub_and_issuer_and_to_no_other_and_serves_no_more_than_a_phone_needs(
-    tmp_path: Path, apart: Callable[[Callable[[], Any]], Any]
-) -> None:
+def test_the_page_may_talk_to_hub_and_issuer_and_to_no_other_and_serves_no_more_than_a_phone_needs(tmp_path, apart):
     (tmp_path / "vehicles.csv").write_text(VEHICLES)
     assert run("live", "operator", "keys", "--resources", "vehicles.csv", folder=tmp_path).returncode == 0
     trust = load_trust(tmp_path / "keys" / "trust.json")
     app = PhonePage(lambda: trust, "wss://hub.example/bus", "https://tokens.example/token", 2.0).app()
 
-    async def answers() -> dict[str, httpx.Response]:
+    async def answers():
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://page") as client:
             return {path: await client.get(path) for path in (*scripts, *absent, "/", "/config.json")}
 
@@ -239,10 +226,9 @@ def test_the_page_may_talk_to_hub_and_issuer_and_to_no_other_and_serves_no_more_
         (("--hub", "https://hub.example/bus"), "Expected --hub ws"),
     ],
 )
-def test_a_page_that_could_not_work_is_not_served(tmp_path: Path, words: tuple[str, ...], reason: str) -> None:
+def test_a_page_that_could_not_work_is_not_served(tmp_path, words, reason):
     (tmp_path / "vehicles.csv").write_text(VEHICLES)
     assert run("live", "operator", "keys", "--resources", "vehicles.csv", folder=tmp_path).returncode == 0
     with started("live", "operator", "page", "keys/trust.json", *words, folder=tmp_path) as page:
         assert page.wait() == 2
-        assert page.stderr is not None
         assert reason in page.stderr.read()

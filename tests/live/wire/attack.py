@@ -1,7 +1,5 @@
 """One attack on captured traffic: games with either of two places, a test learnt from some, a bound from the others."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass

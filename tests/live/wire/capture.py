@@ -4,8 +4,6 @@ Everything that a wire-tapper at the broker has is in here, of the target and of
 times. It is computed from the packets alone.
 """
 
-from __future__ import annotations
-
 from hashlib import blake2b
 from itertools import compress
 from zlib import crc32

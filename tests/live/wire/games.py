@@ -4,8 +4,6 @@ All parties are the product's own. The other devices draw from a seed that the o
 whatever they do. The target draws from the operating system, or from a seed to repeat an audit.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -263,7 +261,7 @@ class _Prepared:
 def _timed(kind: type[Machine]) -> type[Machine]:
     """Return a machine whose computations take their real time also in virtual time."""
 
-    class Timed(kind):  # type: ignore[valid-type, misc]
+    class Timed(kind):
         def receive(self, record: Received, digest: str) -> tuple[Send, ...]:
             began, loop = time.perf_counter(), asyncio.get_running_loop()
             sends: tuple[Send, ...] = super().receive(record, digest)

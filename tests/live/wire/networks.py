@@ -3,8 +3,6 @@
 Mosquitto tells nothing of the kind, so there every party's own client does, when a packet leaves it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import tempfile
 import time
