@@ -94,9 +94,6 @@ def test_protocols_tell_domains_from_other_things():
     assert not isinstance(object(), Domain)
 
 
-# --- scores ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("agents", [1, 2, 63, 64, 65, 200, 1000])
 def test_every_agent_is_scored_with_its_own_resource(agents):
     # More agents than one block of the scorer, of whom some go without.
@@ -157,9 +154,6 @@ def test_a_domain_that_was_not_tried_is_refused_when_it_is_played():
     for method in ("hungarian", "published", "greedy", "alma"):
         with pytest.raises(InputError, match=r"in \(0, 1\]"):
             pm.match(problem, method)
-
-
-# --- refusals -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

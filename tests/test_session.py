@@ -109,9 +109,6 @@ def forced(monkeypatch, shift=0):
     monkeypatch.setattr(module, "sample_reports", reports)
 
 
-# --- the guarantee: nothing but stored reports reaches what is seen ---
-
-
 @pytest.mark.parametrize("method", [name for name, method in pm.METHODS.items() if method.matcher])
 def test_populations_with_the_same_stored_reports_look_the_same_over_a_sequence(tmp_path, monkeypatch, method):
     forced(monkeypatch)
@@ -299,9 +296,6 @@ def test_lines_that_a_crash_has_cut_off_are_charged_and_kept_together_or_not_at_
     assert charged == [True] * 3
 
 
-# --- one store for two processes ---
-
-
 def test_what_another_process_has_stored_meanwhile_is_used(tmp_path, monkeypatch):
     honest, other = Session._write, []
 
@@ -376,9 +370,6 @@ def test_two_processes_keep_one_budget(tmp_path):
             elif "" in entry.kept.values():
                 open_requests[entry.agent] = False
     assert max(spent.values()) == 4 * UNIT
-
-
-# --- budgets ---
 
 
 @settings(max_examples=40, deadline=None)
@@ -477,9 +468,6 @@ def test_an_agent_may_bring_an_epsilon_and_pays_no_more_than_the_budget(tmp_path
     # What was brought stays true of the store, whatever the next process offers.
     with opened(tmp_path, epsilon=0.0) as session:
         assert session.guarantee.epsilon == 6.0
-
-
-# --- what a session says, and refuses ---
 
 
 def test_the_guarantee_names_its_period_and_what_is_public(tmp_path):

@@ -92,9 +92,6 @@ def test_a_domain_of_thirty_lines_can_be_matched_by_every_method_that_needs_no_m
         assert 0 < matching.welfare <= best.welfare + 1e-12
 
 
-# --- broken domains -------------------------------------------------------------------------------------------------
-
-
 def utility_of(change):
     """A method `utility` that changes what Chargers gives; `change` also gets the types and the columns."""
 

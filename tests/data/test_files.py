@@ -126,9 +126,6 @@ def test_a_blank_line_in_a_one_column_file_is_not_lost(tmp_path):
     assert identifiers(read_sheet(write(tmp_path, "\nid\na\nb\n\n\n"))) == ("a", "b")
 
 
-# --- what is read ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("text", "ids", "latitudes"),
     [
@@ -162,9 +159,6 @@ def test_a_file_is_read_as_it_is_meant(tmp_path, text, ids, latitudes):
     points = read_points(write(tmp_path, text, name), role="agents")
     assert points.ids == ids
     assert points.latitude.tolist() == latitudes
-
-
-# --- Parquet ---------------------------------------------------------------------------------------------
 
 
 def parquet(folder, **columns):
@@ -208,9 +202,6 @@ def test_a_parquet_file_cut_short_anywhere_is_a_sentence(tmp_path):
     assert "table" in complaint_about(write(tmp_path, b"PAR1" + bytes(range(40)) + b"PAR1", "junk.parquet"))
 
 
-# --- size ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "text", ["id,a\n1,x\n2,y\n3,z\n", "\nid,a\n\n1,x\n  \n2,y\r\n3,z", "id,a\n1,x\n2,y\n3,z\n\n\n"]
 )
@@ -223,9 +214,6 @@ def test_text_that_is_split_in_several_parts_is_read_as_in_one(text, tmp_path, m
         parts = read_sheet(path)
         assert [list(column) for column in parts.columns] == [["1", "2", "3"], ["x", "y", "z"]]
         assert parts.lines.tolist() == whole.lines.tolist()
-
-
-# --- regular text ------------------------------------------------------------------------------------------
 
 
 def read_as(raw, *, header):

@@ -33,9 +33,6 @@ def complaint(reader, folder, text, **options):
     return message
 
 
-# --- what is kept ------------------------------------------------------------------------------------------
-
-
 def test_positions_ids_and_what_was_ignored_are_kept(tmp_path):
     text = "name,id,Lat,LNG\nAnn, 007 ,40.7,-73.9\nBob,b,+4.08e1, -73.8 \n"
     points = read(read_points, tmp_path, text, role="agents")
@@ -110,9 +107,6 @@ def test_the_first_row_of_a_region_represents_it_unless_said_otherwise(tmp_path)
     assert types.representative.dtype == np.bool_
     assert types.regions == ("north", "south", "north")
     assert types.whole.tolist() == [[0.1], [0.4], [0.7]]
-
-
-# --- what is refused ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("cell", ["", "north", "nan", "inf", "-inf", "1e999", "40.7.1", "40°", "0x10", "1_0"])

@@ -157,9 +157,6 @@ def test_the_length_of_a_window_is_checked(tmp_path):
             window(path, NOON, seconds=seconds)
 
 
-# What a window may lack
-
-
 def at_half_seconds(*stretches):
     return [trip(0.5 * step) for first, last in stretches for step in range(int(2 * first), int(2 * last))]
 
@@ -199,9 +196,6 @@ def test_chance_alone_gives_no_warning(rate):
 
 def adds_up(trips):
     return trips.rows == len(trips) + sum(trips.dropped.values()) + trips.outside
-
-
-# Real records
 
 
 @pytest.fixture(scope="module")

@@ -104,9 +104,6 @@ def adds_up(trips):
     return trips.rows == len(trips) + sum(trips.dropped.values()) + trips.outside
 
 
-# Files in the wild
-
-
 def test_the_header_of_any_year_is_understood(tmp_path):
     for header in HEADERS.values():
         is_the_three_trips(read_trips(written(tmp_path, csv(*TRIPS, header=header))))
@@ -169,9 +166,6 @@ def test_a_file_is_read_however_it_is_packed(tmp_path, name, data):
 )
 def test_odd_rows_of_real_files_are_read_or_counted(tmp_path, data):
     is_the_three_trips(read_trips(written(tmp_path, data)))
-
-
-# Rows that are left out
 
 
 def test_rows_are_left_out_for_a_named_reason_and_counted(tmp_path):

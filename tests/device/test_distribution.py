@@ -32,9 +32,6 @@ def weights_of(utilities):
     return weights
 
 
-# --- selection ------------------------------------------------------------------------------------------------------
-
-
 @settings(PATIENT, max_examples=200)
 @given(st.lists(extreme, min_size=1, max_size=60))
 @example([1.0, 1e-300])
@@ -86,9 +83,6 @@ def test_only_the_rank_set_that_is_asked_for_counts():
     assert expected_utility(utilities, entries, 2, 4) == pytest.approx((0.16 + 0.04) / 0.6, rel=1e-15)
 
 
-# --- back-off -------------------------------------------------------------------------------------------------------
-
-
 @settings(PATIENT, max_examples=300)
 @given(extreme, st.lists(extreme, min_size=1, max_size=20), gammas)
 @example(1.0, [1e-300], 0.05)
@@ -117,9 +111,6 @@ def test_backing_off_follows_the_linear_function_of_the_loss(utility, following,
 )
 def test_back_off_probabilities_are_as_computed_by_hand(utility, alternative, chance):
     assert backoff_weight(utility, alternative, 0.05) / GRID == pytest.approx(chance, abs=1e-15)
-
-
-# --- compiled -------------------------------------------------------------------------------------------------------
 
 
 @settings(PATIENT, max_examples=150)
@@ -162,9 +153,6 @@ def test_tables_in_bulk_are_made_of_the_plain_chances():
             for place in range(offsets[rank], offsets[rank + 1]):
                 exact = linear(loss(utilities[row, entries[place]], utilities[row, following].tolist()), 0.05)
                 assert abs(Fraction(int(chances[row, place]), GRID) - exact) <= TOLERANCE
-
-
-# --- mixtures and policies ------------------------------------------------------------------------------------------
 
 
 @settings(PATIENT, max_examples=200)

@@ -94,9 +94,6 @@ def run_alone(*arguments):
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
 
 
-# What is charged adds up
-
-
 @pytest.mark.parametrize("lifetime", [1, 3])
 def test_every_short_run_of_charges_is_added_up_and_stops_at_the_lifetime(tmp_path, lifetime):
     for run, units_wanted in enumerate(itertools.product(range(3), repeat=3)):
@@ -231,9 +228,6 @@ def test_the_largest_budget_can_be_spent_to_its_last_unit(path):
         assert ledger.spent() == most
 
 
-# Units and ε
-
-
 @given(st.floats(0, 2**31, exclude_max=True))
 def test_a_charge_in_units_is_never_less_than_its_epsilon(epsilon):
     units = units_of(epsilon)
@@ -252,9 +246,6 @@ def test_an_epsilon_shown_is_never_less_than_its_units(units):
 def test_an_impossible_epsilon_is_named(epsilon):
     with pytest.raises(InputError, match="epsilon="):
         units_of(epsilon)
-
-
-# Periods and clocks
 
 
 def test_a_charge_counts_for_a_whole_period_and_for_ever_in_the_lifetime(path):
@@ -335,9 +326,6 @@ def test_a_clock_that_fails_costs_nothing_and_permits_nothing(path):
             pay(ledger, 1)
         clock.now = 11 * DAY
         assert pay(ledger, 1).remaining == 99
-
-
-# Limits
 
 
 @pytest.mark.parametrize(
@@ -425,9 +413,6 @@ def test_impossible_terms_make_no_file(path, changes):
     with pytest.raises(InputError, match=next(iter(changes))):
         opened(path, **changes)
     assert not path.exists()
-
-
-# What is charged stays charged
 
 
 @pytest.fixture
@@ -572,9 +557,6 @@ def test_a_file_replaced_under_a_running_agent_gives_nothing_back(path, restore)
             pay(ledger, 1)
 
 
-# Damage is never a free pass
-
-
 def damaged_copies(path):
     whole = path.read_bytes()
     random = Random(2022)
@@ -628,9 +610,6 @@ def test_a_ledger_is_made_once_and_nothing_else_is_left(path):
         pay(ledger, 1)
     assert list(path.parent.iterdir()) == [path]
     assert path.stat().st_mode & 0o777 == 0o600
-
-
-# No receipt, no act
 
 
 def test_a_ledger_that_stays_locked_gives_no_receipt(path):
@@ -729,9 +708,6 @@ def test_a_ledger_taken_into_another_process_or_thread_gives_no_receipt(path, mo
         assert ledger.spent() == 0
 
 
-# Many processes
-
-
 @forks
 def test_two_processes_cannot_both_spend_the_last_of_a_budget(tmp_path):
     run_alone("race", tmp_path, 15, 4)
@@ -752,9 +728,6 @@ def test_a_process_killed_at_every_write_never_acted_without_a_charge(memory_fol
     run_alone("at_every_write", memory_folder, 0, 0)
 
 
-# A ledger that moves
-
-
 def test_a_ledger_that_is_moved_counts_on(path):
     with opened(path) as ledger:
         pay(ledger, 1)
@@ -771,9 +744,6 @@ def test_a_ledger_behind_a_symbolic_link_is_the_same_ledger(path):
     link.symlink_to(path)
     with opened(link) as ledger:
         assert pay(ledger, 1).number == 3
-
-
-# What is remembered with a charge
 
 
 def test_a_charge_and_what_is_remembered_with_it_are_both_there_or_neither(path):

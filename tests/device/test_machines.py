@@ -94,9 +94,6 @@ def test_a_device_joins_reports_once_and_hands_over():
     assert store.charges == [units_of(1.0)]
 
 
-# A privacy bug is the worst bug: charge first, and never twice
-
-
 def charges_before_it_reports(kind):
     """Whether the charge is stored when the report leaves."""
     log: list[str] = []
@@ -241,9 +238,6 @@ def test_a_device_without_budget_takes_part_with_nothing_or_leaves_as_its_owner_
     assert gone.left
 
 
-# A hostile board is refused before anything is charged
-
-
 @pytest.mark.parametrize(
     ("code", "records"),
     [
@@ -333,9 +327,6 @@ def test_a_result_that_steers_the_device_gets_no_position(code, result):
     with pytest.raises(Refused) as refusal:
         machine.receive(result, "x")
     assert refusal.value.code == code
-
-
-# Bids
 
 
 def bulletin(sequence, prices, **facts):

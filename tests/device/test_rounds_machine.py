@@ -282,9 +282,6 @@ def test_an_agent_whose_ledger_is_spent_in_the_middle_of_a_game_never_acts_on_th
     assert interrupted
 
 
-# Two programs of one owner: the ledger lets one of them play
-
-
 def busy(table, slot, **changes):
     """What makes agents pay most: everything was attempted by others as well, and no agent holds anything."""
     count = len(table.resources)
@@ -430,9 +427,6 @@ def test_a_slot_that_could_not_be_stored_is_not_built_upon():
     assert store.spent == again.agent.spent
 
 
-# An agent that has spent its budget never acts on the truth again
-
-
 class Forgetful(Agent):
     """A planted bug: an agent that could not pay asks again at the next action, which may be cheaper."""
 
@@ -483,9 +477,6 @@ def test_an_agent_that_still_pays_passes_over_nothing():
     assert looks(Agent, rich, some) == looks(Agent, rich, set())
     assert looks(Agent, 0, some) != looks(Agent, 0, set())
     assert looks(Skipping, rich, some) != looks(Skipping, rich, set())
-
-
-# Charges
 
 
 def refused(table):

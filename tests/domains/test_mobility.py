@@ -49,9 +49,6 @@ def city_of(problem):
     return problem.domain
 
 
-# --- distances and utilities ----------------------------------------------------------------------------------------
-
-
 def test_distances_in_manhattan_are_those_of_the_ellipsoid():
     assert largest_error(scatter(40, 1), scatter(40, 2)) < 0.003
 
@@ -162,9 +159,6 @@ def test_one_square_may_hold_all_agents_which_is_plain_local_privacy():
     assert len(problem.domain.types_of(problem.regions[0])) == 21 * 21
     check_domain(problem.domain, problem.types)
     assert pm.match(problem, seed=4).matched > 0
-
-
-# --- what a user may hand in ----------------------------------------------------------------------------------------
 
 
 def test_arrays_lists_frames_and_points_make_the_same_problem():

@@ -55,18 +55,12 @@ def town(agents, resources, *, seed=1, edge=1500.0):
     return pm.mobility.problem(requests, cars, edge=edge, spacing=edge / 4)
 
 
-# --- the optimum ----------------------------------------------------------------------------------------------------
-
-
 @settings(PATIENT, max_examples=150)
 @given(small_tables)
 def test_the_optimum_is_the_best_of_all_matchings(utilities):
     matching = hungarian(as_problem(utilities))
     assert matching.welfare == pytest.approx(best_welfare(utilities.tolist()), rel=1e-12)
     assert matching.matched == min(utilities.shape)
-
-
-# --- the optimum on regions -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("agents", "resources"), [(4, 6), (6, 4)])
@@ -90,18 +84,12 @@ def test_which_agent_of_a_region_gets_a_resource_is_random():
     assert chisquare(list(found.values())).pvalue > NEVER
 
 
-# --- greedy ---------------------------------------------------------------------------------------------------------
-
-
 @settings(PATIENT, max_examples=150)
 @given(small_tables, st.permutations(WORDS))
 def test_greedy_takes_the_best_pair_that_is_left(utilities, words):
     ids = words[: utilities.shape[1]]
     matching = greedy(as_problem(utilities, ids))
     assert matching.resource_of.tolist() == naive_greedy(utilities.tolist(), ids)
-
-
-# --- by lot ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("agents", "resources"), [(3, 3), (2, 4), (4, 2)])
@@ -125,9 +113,6 @@ def test_a_random_matching_does_not_depend_on_equal_names():
     same = [int((ready.play(seed).resource_of == np.arange(4)).sum()) for seed in range(3000)]
     # Fixed points of a random permutation have mean 1 and variance 1: this is five and a half standard deviations.
     assert abs(np.mean(same) - 1) < 5.5 / np.sqrt(3000)
-
-
-# --- what they guarantee and refuse -----------------------------------------------------------------------------------
 
 
 def test_a_stated_guarantee_is_the_one_of_the_method():

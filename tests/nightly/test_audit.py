@@ -47,9 +47,6 @@ def test_the_black_box_agrees_with_the_exact_epsilon_of_a_known_channel(monkeypa
     assert 0.8 * exact < found.bound.epsilon <= exact
 
 
-# Exact likelihoods: no private input, nothing explained away.
-
-
 @pytest.mark.parametrize("method", [*REPORTED, "palma", "published"])
 def test_the_law_does_not_depend_on_the_type_of_the_target(method):
     problem, settings = duel(6), Settings(epsilon=2.0)
@@ -99,9 +96,6 @@ def test_the_worst_pair_is_the_one_whose_choices_differ_most(monkeypatch):
     assert set(law.worst_pair()) == {17, 41}
     monkeypatch.setattr(likelihoods, "_MOST_TYPES", 5)
     assert set(law.worst_pair()) == {17, 41}
-
-
-# Beliefs about a place.
 
 
 @pytest.mark.parametrize(("method", "epsilon"), [("palma", 0.5), ("once", 0.5), ("once", 2.0)])

@@ -106,9 +106,6 @@ def test_progress_is_told_for_every_region():
     assert told == [(1, 3), (2, 3), (3, 3)]
 
 
-# --- squares on a map -----------------------------------------------------------------------------------------------
-
-
 def city(vehicles, *, alpha=4000.0, spacing=100.0):
     places = np.asarray(vehicles, dtype=np.float64)
     return City(places, alpha, spacing, 41.0, -74.0, (41.0, -74.0))

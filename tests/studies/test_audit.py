@@ -50,9 +50,6 @@ def test_every_stage_tells_that_it_is_done_whatever_the_number_of_games():
     assert set(told.values()) == {(40, 40)}
 
 
-# Every method that states something is audited, and nothing is found where nothing is wrong.
-
-
 @pytest.mark.parametrize("method", STATED)
 def test_nothing_is_broken_in_any_method_that_states_a_guarantee(method):
     found = audit(duel(), method, games=40, seed=3)
@@ -73,9 +70,6 @@ def test_a_city_is_audited_and_its_figures_repeat_with_a_seed(night):
 def test_without_a_seed_every_audit_plays_anew():
     one, two = (audit(duel(), "palma", games=20) for _ in range(2))
     assert not np.array_equal(one.attacks[0].first, two.attacks[0].first)
-
-
-# The bound and what it can resolve.
 
 
 def test_the_bound_is_that_of_clopper_and_pearson():
@@ -152,9 +146,6 @@ def test_a_resolution_chooses_the_games_that_reach_it():
     assert found.flagged_from <= 3.0 + 1e-3
 
 
-# The black box plays the real game, in which nothing but the target's type differs.
-
-
 def test_the_black_box_imports_nothing_but_the_way_to_play():
     allowed = {"METHODS", "PreparedMethod", "Randomness", "Settings", "Workspace", "prepare"}
     for node in ast.walk(ast.parse(Path(blackbox.__file__).read_text())):
@@ -226,16 +217,10 @@ def test_everything_that_is_published_is_part_of_what_is_seen():
     assert observe(replace(seen, utility=seen.utility + 1), 0).chains == same
 
 
-# What is computed beside the games.
-
-
 def test_a_report_that_one_type_never_gives_has_an_infinite_epsilon():
     rare = np.array([[GRID - 1, 1], [GRID, 0]])
     for chances, epsilon in ((rare, np.inf), (np.full((2, 2), GRID // 2), 0.0)):
         assert float(report_epsilon(Channel(np.arange(2), chances, np.ones((2, 2))))) == epsilon
-
-
-# Limits and mistakes.
 
 
 def test_a_large_crowd_is_audited_by_the_region_of_the_target(night, monkeypatch):
