@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import palmatch as pm
@@ -15,9 +15,6 @@ from palmatch.errors import InputError
 from palmatch.guarantee import no_privacy
 from palmatch.problem import Domain, FloatArray, checked_utility
 from palmatch.testing import check_domain
-
-# A busy machine is not a failure.
-PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @dataclass(frozen=True)
@@ -73,7 +70,6 @@ def test_interest_is_bounded_by_the_number_of_resources(interest, ranks):
     assert make(interest=interest).ranks == ranks
 
 
-@settings(PATIENT)
 @given(
     st.one_of(
         st.lists(st.text(min_size=1), min_size=3, max_size=3, unique=True),

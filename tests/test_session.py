@@ -372,7 +372,7 @@ def test_two_processes_keep_one_budget(tmp_path):
     assert max(spent.values()) == 4 * UNIT
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, 90), st.integers(1, 3), st.integers(-500, 500)), max_size=30))
 def test_in_any_window_no_more_than_the_budget_is_charged(tmp_path_factory, steps):
     clock, charges = Clock(), []

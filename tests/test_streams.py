@@ -62,7 +62,7 @@ def test_a_live_device_draws_from_the_whole_grid():
     assert 800 < sum(value & 1 for value in values) < 1200
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.binary(max_size=128), min_size=1, max_size=40))
 def test_the_compiled_hash_is_that_of_the_standard_library(names):
     expected = [int.from_bytes(blake2b(name, digest_size=8).digest(), "little") for name in names]

@@ -63,7 +63,7 @@ def test_utilities_from_a_table_or_from_where_one_stands_play_alike(crowded):
     assert one.spent.max() > 0
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(weights=st.lists(st.integers(1, 1 << 40), min_size=1, max_size=90), draw=st.integers(0, (1 << 53) - 1))
 def test_the_guide_finds_the_entry_that_bisection_finds(weights, draw):
     shares = np.array(weights, dtype=np.float64) / sum(weights)
@@ -111,7 +111,7 @@ def test_a_wrong_number_of_threads_is_refused(monkeypatch):
     assert threads.usual_threads() == 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(values=st.lists(st.one_of(st.integers(0, 5), st.integers(0, 2**62)), max_size=40))
 def test_an_order_found_by_counting_is_the_stable_one(values):
     # Of few values, and of many, most of which are small.

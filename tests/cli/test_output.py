@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from palmatch.cli import show
@@ -106,7 +106,6 @@ def finite(value):
 
 
 @given(content=st.dictionaries(st.text(max_size=4), _ANY, max_size=4))
-@settings(deadline=None)
 def test_json_holds_what_was_told_with_null_for_numbers_that_it_lacks(content, tmp_path_factory):
     file = tmp_path_factory.getbasetemp() / "told.json"
     show.write_json(file, content)

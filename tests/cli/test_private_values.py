@@ -169,7 +169,7 @@ COMMANDS = {
 
 @pytest.mark.parametrize("command", COMMANDS)
 @given(st.sampled_from(sorted(SETTINGS)), st.data())
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_no_message_about_any_file_shows_what_is_private(places, command, name, data):
     files, text, public, words = SETTINGS[name]
     rows = [line.split(",") for line in text.splitlines()]

@@ -27,7 +27,7 @@ TEMPLATES = [
     "id,region,r,s\na,x,0.5,1\nb,y,0.25,0.125\n",
     "region\trepresentative\tr\ts\nx\t1\t0.5\t1\nx\t0\t1\t1\n",
 ]
-bounded = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+bounded = settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def write(path, content):

@@ -3,7 +3,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.path import Path as Polygon
 
@@ -31,7 +31,6 @@ def test_the_city_is_the_same_everywhere_and_another_one_for_every_seed():
     assert city.batch().requests.tobytes() == city.batch(8, seed=0).requests.tobytes()
 
 
-@settings(deadline=None)
 @given(hour=st.floats(0, 24, exclude_max=True), seed=st.integers(0, 2**32))
 def test_every_request_is_on_the_island_and_none_in_the_park(hour, seed):
     requests = city.batch(hour, seed=seed).requests

@@ -2,7 +2,7 @@ from hashlib import sha256
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from palmatch.data.conference import conference
@@ -17,7 +17,6 @@ def test_the_default_conference_has_the_sizes_of_the_paper():
     assert made_up.reviewers.dtype == made_up.papers.dtype == np.uint8
 
 
-@settings(deadline=None)
 @given(seed=st.integers(0, 2**70))
 def test_every_reviewer_and_every_paper_has_an_area_and_none_has_too_many(seed):
     made_up = conference(seed=seed)

@@ -227,7 +227,7 @@ def read_as(raw, *, header):
 
 
 @given(st.text(alphabet='ab1, ;\t"\n\r\x01\x7fé', max_size=40), st.booleans())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_regular_text_is_read_as_it_is_line_by_line(text, header):
     raw = text.encode()
     found = read_as(raw, header=header)

@@ -62,7 +62,7 @@ def test_an_unknown_place_is_not_in_manhattan_and_the_answer_has_the_shape_of_th
 
 
 @given(north=st.floats(40.69, 40.89), east=st.floats(-74.03, -73.90))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_inside_is_what_the_outline_winds_around(north, east):
     # On the line itself neither answer is wrong.
     assume(_from_the_line(north, east) > 1e-9)

@@ -320,7 +320,7 @@ good_row = st.sampled_from([",".join(row) for row in TRIPS])
     rows=st.lists(junk_row | good_row, max_size=12),
     end=st.sampled_from(["\n", "\r\n"]),
 )
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_no_row_is_lost_uncounted(tmp_path_factory, rows, end):
     path = written(tmp_path_factory.getbasetemp(), csv(*rows, end=end), "rows.csv")
     trips = read_trips(path)
@@ -338,7 +338,7 @@ PACKINGS = [b"", csv(*TRIPS * 3), gzip.compress(csv(*TRIPS * 3), mtime=0), parqu
     edits=st.lists(st.tuples(st.floats(0, 1), st.integers(0, 9), st.binary(max_size=6)), max_size=5),
     rest=st.binary(max_size=40),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_a_damaged_file_gives_trips_or_a_sentence(tmp_path_factory, data, edits, rest):
     for where, length, inserted in edits:
         at = int(where * len(data))

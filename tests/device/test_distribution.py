@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from naive import linear, loss, mixture, weighted_at_random
@@ -15,9 +15,6 @@ from palmatch.errors import InputError
 from palmatch.palma import policy as policies
 from palmatch.palma.policy import Policy, noise_only, published, to_fixed_point, unlimited
 from palmatch.regions import noise as compiled
-
-# A busy machine is not a failure.
-PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 TOLERANCE = Fraction(1, 10**12)
 
@@ -32,7 +29,7 @@ def weights_of(utilities):
     return weights
 
 
-@settings(PATIENT, max_examples=200)
+@settings(max_examples=200)
 @given(st.lists(extreme, min_size=1, max_size=60))
 @example([1.0, 1e-300])
 @example([1e-300, 1.0, 1e-300])
@@ -60,7 +57,7 @@ def test_equal_utilities_have_equal_probabilities_up_to_rounding():
     assert max(weights) - min(weights) <= 7
 
 
-@settings(PATIENT, max_examples=100)
+@settings(max_examples=100)
 @given(st.lists(extreme, min_size=1, max_size=12))
 def test_every_draw_falls_where_the_chances_say(utilities):
     # The place rises with the draw, so that these boundaries settle how many of the GRID draws fall on each place.
@@ -83,7 +80,7 @@ def test_only_the_rank_set_that_is_asked_for_counts():
     assert expected_utility(utilities, entries, 2, 4) == pytest.approx((0.16 + 0.04) / 0.6, rel=1e-15)
 
 
-@settings(PATIENT, max_examples=300)
+@settings(max_examples=300)
 @given(extreme, st.lists(extreme, min_size=1, max_size=20), gammas)
 @example(1.0, [1e-300], 0.05)
 @example(1.0, [1e-300], 1e-9)
@@ -113,7 +110,7 @@ def test_back_off_probabilities_are_as_computed_by_hand(utility, alternative, ch
     assert backoff_weight(utility, alternative, 0.05) / GRID == pytest.approx(chance, abs=1e-15)
 
 
-@settings(PATIENT, max_examples=150)
+@settings(max_examples=150)
 @given(st.lists(extreme, min_size=1, max_size=30), st.data())
 def test_compiled_chances_are_the_plain_ones_to_the_last_bit(utilities, data):
     entries = data.draw(st.lists(st.integers(0, len(utilities) - 1), min_size=1, max_size=30))
@@ -131,7 +128,7 @@ def test_compiled_chances_are_the_plain_ones_to_the_last_bit(utilities, data):
         assert compiled.pick(fast, drawn) == pick(plain, drawn)
 
 
-@settings(PATIENT, max_examples=200)
+@settings(max_examples=200)
 @given(extreme, extreme, gammas)
 def test_compiled_backing_off_is_the_plain_one_to_the_last_bit(utility, alternative, gamma):
     assert compiled.backoff_weight(utility, alternative, gamma) == backoff_weight(utility, alternative, gamma)
@@ -155,7 +152,7 @@ def test_tables_in_bulk_are_made_of_the_plain_chances():
                 assert abs(Fraction(int(chances[row, place]), GRID) - exact) <= TOLERANCE
 
 
-@settings(PATIENT, max_examples=200)
+@settings(max_examples=200)
 @given(
     st.one_of(st.sampled_from([0.0, 1.0, 0.2, 1e-18]), st.floats(0, 1)), st.integers(1, GRID - 1), st.integers(1, GRID)
 )

@@ -43,7 +43,7 @@ def test_the_possible_agents_of_a_square_stand_on_its_published_grid():
         assert problem.domain.spots(types).tolist() == list(range(len(types)))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(partitions, st.integers(-60, 60), st.integers(-60, 60), st.randoms(use_true_random=False))
 def test_a_grid_point_is_nearest_to_itself(partition, column, row, random):
     inside = Random(random.random()).randrange(partition.spots)

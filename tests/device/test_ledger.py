@@ -121,7 +121,7 @@ def naive_refusal(paid, units, *, now, limits):
     return None
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     limits=st.builds(Limits, st.integers(0, 60), st.none() | st.integers(0, 20), st.sampled_from([1, 7, 100])),
     wishes=st.lists(

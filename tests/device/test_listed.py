@@ -65,7 +65,7 @@ def is_accepted(names, proof, root):
     return outcome(lambda: check_listed(names, proof, root)) == {"value": None}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.integers(1, 70), st.integers(0, 10**6))
 def test_any_part_of_a_list_is_shown_by_the_fewest_hashes_and_the_root_is_that_of_the_definition(size, seed):
     random = Random(seed)

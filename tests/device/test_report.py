@@ -55,7 +55,7 @@ def test_a_channel_of_the_batch_is_accepted(cells, epsilon):
     assert refusal(table(response(cells, epsilon), epsilon), epsilon) is None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 10**6), epsilon=st.sampled_from([1e-6, 0.3, 1.0, 4.0]))
 def test_whatever_the_batch_enforces_the_device_accepts(seed, epsilon):
     chance = np.random.default_rng(seed)

@@ -39,7 +39,6 @@ place = st.integers(-50, 50)
 trip = st.tuples(place, place, place, place)
 
 
-@settings(deadline=None)
 @given(st.lists(trip, min_size=1, max_size=4), st.lists(trip, min_size=1, max_size=4))
 def test_what_is_saved_is_the_shortest_way_that_serves_both(some, others):
     domain = pm.pairs.rides(trips(0)).domain
@@ -137,7 +136,7 @@ def mutual(seed, agents=6, types=4):
     return rows, regions, possible
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 2**32))
 def test_what_an_agent_is_worth_to_itself_is_not_read(seed):
     rows, regions, possible = mutual(seed)

@@ -6,7 +6,7 @@ from math import comb
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import cosine
 from scipy.stats import chisquare
@@ -16,9 +16,6 @@ from palmatch.domains import papers
 from palmatch.domains.papers import Area, Conference
 from palmatch.errors import InputError
 from palmatch.testing import check_domain
-
-# A busy machine is not a failure.
-PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 # A test by chance fails with less than this probability when all is well.
 NEVER = 1e-7
@@ -44,7 +41,7 @@ def primaries(problem):
     return [area.number for area in found if isinstance(area, Area)]
 
 
-@settings(PATIENT, max_examples=40)
+@settings(max_examples=40)
 @given(areas=st.integers(2, 9), seed=st.integers(0, 10**6))
 def test_a_paper_is_worth_the_cosine_of_the_two_label_vectors(areas, seed):
     reviewers, papers = some_marks(5, areas, seed), some_marks(4, areas, seed + 1)

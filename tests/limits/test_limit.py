@@ -102,7 +102,7 @@ def test_rows_for_given_column_minima_agree_with_another_solver(seed):
 )
 @example(22343, 1.0, 0.1, 1e-9)
 @example(1825875, 20.0, 0.0, 9)  # Newton's steps alone would go to and fro.
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_the_nearest_column_is_within_the_ratio_and_nothing_is_nearer(seed, ratio, delta, guess):
     rng = _rng(seed)
     wanted, weight, column = rng.normal(0.1, 1.0, 7), rng.random(7) + 0.01, np.empty(7)
@@ -211,7 +211,7 @@ def test_no_report_by_an_extremal_channel_beats_the_limit(types, epsilon):
 
 
 @given(SEEDS, st.integers(2, 3), st.integers(2, 4), st.sampled_from([0.2, 1.0, 3.0]), st.sampled_from([0.1, 1.0]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_no_report_by_any_channel_beats_the_limit(seed, types, reports, epsilon, spread):
     """Random channels, one for each of two agents, made to keep ε; matched by a centre."""
     rng = _rng(seed)
@@ -231,7 +231,7 @@ def test_reports_that_break_their_budget_beat_the_limit():
 
 
 @given(SEEDS, st.sampled_from([0.0, 0.01]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_any_prices_and_multipliers_become_a_certificate_that_holds(seed, delta):
     rng = _rng(seed)
     program = random_program(rng, groups=2, types=4, resources=3, delta=delta)

@@ -61,7 +61,7 @@ def test_the_best_reports_are_those_of_extreme_channels_and_below_a_trusted_cent
 
 
 @given(SEEDS, st.integers(2, 3), st.integers(2, 4), st.sampled_from([0.5, 1.0, 2.0]), st.sampled_from([0.1, 1.0]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_no_reports_beat_the_best_ones(slack, seed, types, reports, epsilon, spread):
     rng = np.random.default_rng(seed)
     worth, even = slack.places(types, 2, seed), np.full(types, 1 / types)
@@ -97,7 +97,7 @@ def _in_three_turns(rng, epsilons, reports, spread, prior, table):
 
 
 @given(SEEDS, st.integers(2, 3), st.sampled_from([0.2, 1.0, 3.0]), st.floats(0.1, 0.9), st.sampled_from([0.1, 1.0]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_between_two_types_no_conversation_beats_one_randomised_response_each(seed, reports, epsilon, share, spread):
     rng = np.random.default_rng(seed)
     prior, table = rng.dirichlet(np.ones(2)), rng.random((2, 2)) * 0.9 + 0.1
@@ -118,7 +118,7 @@ def test_a_conversation_that_spends_its_budget_twice_beats_randomised_response()
 
 
 @given(SEEDS, st.sampled_from([0.2, 1.0, 3.0]), st.floats(0.1, 0.9))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_conversation_of_an_agent_of_two_types_is_one_bit_and_what_follows_from_it(seed, epsilon, share):
     """The proof of docs/limit.md: g is a device's behaviour, and f is what follows from randomised response and g."""
     rng = np.random.default_rng(seed)

@@ -51,7 +51,7 @@ cases = given(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @cases
 def test_the_compiled_game_is_the_plain_one_in_every_bit(seed, agents, resources, kinds, name):
     lists = alma.best_first(lists_of(seed, agents, resources, kinds))
@@ -73,7 +73,7 @@ def test_the_order_of_the_rows_does_not_change_the_matching(name):
     assert one.rounds == two.rounds
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @cases
 def test_a_trace_tells_the_game_and_does_not_change_it(seed, agents, resources, kinds, name):
     lists = alma.best_first(lists_of(seed, agents, resources, kinds))

@@ -29,7 +29,7 @@ def keys(agents):
     return keys_of([str(n) for n in range(agents)])
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     seed=st.integers(0, 10**6),
     agents=st.integers(1, 12),
@@ -46,7 +46,7 @@ def test_the_matching_is_within_a_step_an_agent_of_the_optimum(seed, agents, res
     assert welfare >= optimum - (min(agents, resources) + 1) * step - 1e-9
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 10**6), agents=st.integers(1, 12), resources=st.integers(1, 12))
 def test_a_device_bids_what_the_auction_bids_for_it(seed, agents, resources):
     values = np.random.default_rng(seed).uniform(0.05, 1.0, (agents, resources)).round(1)
@@ -94,7 +94,7 @@ def test_an_auction_past_its_limit_is_an_error():
         run_auction(lists_of_each(values), np.zeros(2), 0.01, stream_keys=streams(0, keys(6)), max_rounds=2)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 10**6), agents=st.integers(1, 12), resources=st.integers(1, 12))
 def test_a_trace_holds_every_bid_and_what_came_of_it(seed, agents, resources):
     values = np.random.default_rng(seed).uniform(0.05, 1.0, (agents, resources)).round(1)

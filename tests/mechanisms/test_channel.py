@@ -62,7 +62,7 @@ def test_no_report_tells_two_cells_apart_better_than_epsilon_allows(cells, epsil
     assert all(sum(row) == 1 for row in table)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10**6),
     shape=st.tuples(st.integers(1, 6), st.integers(1, 6)),
@@ -107,7 +107,7 @@ def test_one_cell_tells_nothing_and_too_little_epsilon_is_refused_a_second():
             enforce_epsilon(np.ones((2, 2)), refused)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 10**6), cells=st.sampled_from([1, 2, 3, 5]), epsilon=st.floats(0.1, 4))
 def test_values_are_the_mean_utilities_of_the_types_that_report_a_cell(seed, cells, epsilon):
     chance = np.random.default_rng(seed)
@@ -147,7 +147,7 @@ def test_types_that_differ_in_few_of_many_resources_have_cells_of_their_own(pape
     assert len(set(cluster_types(utilities, 6, np.full(6, 1 / 6)).tolist())) == 6
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 10**6), types=st.sampled_from([1, 2, 9, 121, 300]), columns=st.integers(1, 700))
 def test_types_are_compared_by_columns_in_which_they_differ(seed, types, columns):
     chance = np.random.default_rng(seed)

@@ -47,7 +47,7 @@ def whole_games(plan, problem, *, game=steps, seed):
     return [exact_chances(lambda draw, a=a: (told := a.draw_reports(draw), shown(told))) for a in agents]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @regions
 def test_a_whole_game_among_others_tells_no_more_than_guaranteed(seed, cells, epsilon, plain):
     problem = town(seed)

@@ -107,7 +107,7 @@ def test_a_charging_site_of_four_plugs_takes_four_vehicles(method):
 
 
 @given(st.integers(0, 10_000))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_hungarian_finds_the_best_of_all_matchings(seed):
     problem = limited(seed)
     assert problem.capacities is not None or problem.agents
@@ -226,7 +226,7 @@ def crowded(seed):
 
 
 @given(st.integers(0, 100_000))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_once_fills_nearly_all_units_that_the_optimum_fills(seed):
     problem = crowded(seed)
     matching = pm.match(problem, "once", seed=seed)
@@ -321,7 +321,7 @@ def test_an_exchange_never_lowers_what_the_lists_say(monkeypatch):
 
 
 @given(st.integers(0, 10_000))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_an_auction_with_small_steps_is_within_a_step_a_unit_of_the_optimum(seed):
     problem = limited(seed)
     if problem.capacities is None:

@@ -5,7 +5,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import chisquare
@@ -16,9 +16,6 @@ from naive import greedy as naive_greedy
 from palmatch.domains.mobility import City
 from palmatch.errors import InputError
 from palmatch.methods import baselines as common
-
-# A busy machine is not a failure.
-PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 # A test by chance fails with less than this probability when all is well.
 NEVER = 1e-7
@@ -55,7 +52,7 @@ def town(agents, resources, *, seed=1, edge=1500.0):
     return pm.mobility.problem(requests, cars, edge=edge, spacing=edge / 4)
 
 
-@settings(PATIENT, max_examples=150)
+@settings(max_examples=150)
 @given(small_tables)
 def test_the_optimum_is_the_best_of_all_matchings(utilities):
     matching = hungarian(as_problem(utilities))
@@ -84,7 +81,7 @@ def test_which_agent_of_a_region_gets_a_resource_is_random():
     assert chisquare(list(found.values())).pvalue > NEVER
 
 
-@settings(PATIENT, max_examples=150)
+@settings(max_examples=150)
 @given(small_tables, st.permutations(WORDS))
 def test_greedy_takes_the_best_pair_that_is_left(utilities, words):
     ids = words[: utilities.shape[1]]

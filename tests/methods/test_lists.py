@@ -19,7 +19,7 @@ from palmatch.methods import reports as once
 lists_of_utilities = arrays(np.float64, st.tuples(st.integers(1, 4), st.integers(1, 6)), elements=st.floats(1e-6, 1.0))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(lists_of_utilities, st.sampled_from([1e-9, 0.05, 0.3, 0.5]))
 def test_back_off_is_that_of_the_paper_in_a_region_of_one(ordered, gamma):
     agents, ranks = ordered.shape

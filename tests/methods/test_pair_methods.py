@@ -72,7 +72,7 @@ def test_two_agents_that_exclude_each_other_stay_alone_under_every_method():
         assert pm.match(problem, method, seed=1).pairs == [], method
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 2**32), agents=st.integers(2, 8), conflicts=st.integers(0, 4))
 def test_the_optimum_is_the_best_of_all_pairings(seed, agents, conflicts):
     chance = np.random.default_rng(seed)
@@ -85,7 +85,7 @@ def test_the_optimum_is_the_best_of_all_pairings(seed, agents, conflicts):
     assert matching.welfare == pytest.approx(optimal_welfare(problem))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 2**32), agents=st.integers(2, 9))
 def test_greedy_takes_the_best_pair_that_is_left(seed, agents):
     problem = mutual(seed, agents)
@@ -104,7 +104,7 @@ def test_random_pairs_leave_at_most_one_agent_alone():
         assert pm.match(mutual(1, agents), "random").matched == agents - agents % 2
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 2**32), agents=st.integers(2, 9))
 def test_holders_become_the_best_pairs_along_paths_and_cycles(seed, agents):
     chance = np.random.default_rng(seed)
@@ -119,7 +119,7 @@ def test_holders_become_the_best_pairs_along_paths_and_cycles(seed, agents):
     assert sum(worth[tuple(link)] for link in found.tolist()) == pytest.approx(best_of_links(sorted(links), worth))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 2**32), agents=st.integers(2, 8))
 def test_bids_for_partners_end_where_no_two_pairs_would_exchange(seed, agents):
     chance = np.random.default_rng(seed)

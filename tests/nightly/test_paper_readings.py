@@ -55,7 +55,7 @@ def test_one_reviewer_gets_a_contested_paper_where_a_reading_says_so(records):
         assert np.median(spent[resource_of >= 0]) == 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.sampled_from(["pairs", "collide", "one of them", "as many", "edges"]),
     st.integers(1, 30),

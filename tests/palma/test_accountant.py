@@ -41,7 +41,7 @@ def test_the_papers_floor_is_0_36():
     assert compute_epsilon(np.array([0.0]), order=32, delta=1e-5)[0] == pytest.approx(0.36, abs=0.001)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(cost=st.floats(1e-9, 1e3), epsilon=st.floats(0, 50), delta=st.sampled_from([1e-9, 1e-5, 0.1]))
 def test_affordable_actions_fit_the_budget_and_one_more_does_not(cost, epsilon, delta):
     costs, budget = np.array([cost]), np.array([epsilon])
@@ -141,7 +141,7 @@ def test_the_budget_of_every_agent_is_worth_what_its_own_region_says():
     assert len(set(expected.tolist())) > 100
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10**6),
     types=st.sampled_from([1, 5, 150]),

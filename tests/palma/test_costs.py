@@ -89,7 +89,7 @@ def region_of(rows, policy):
     return workspace.regions[0], workspace.tables(policy).plays[0]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10**6),
     types=st.integers(2, 5),
@@ -201,7 +201,7 @@ def test_many_agents_cost_what_they_cost_one_by_one(policy):
     np.testing.assert_allclose(costs, np.maximum(selection.max(axis=1), backoff.max(axis=1)), rtol=1e-11)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10**6),
     rows=st.integers(1, 60),

@@ -49,7 +49,7 @@ def assert_same(one, two):
         np.testing.assert_array_equal(getattr(one.trace, name), getattr(two.trace, name))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     seed=st.integers(0, 2**63),
     agents=st.integers(1, 8),
@@ -73,7 +73,7 @@ def test_kernel_and_device_agents_agree_in_every_bit(seed, agents, resources, ti
     assert len(set(held.tolist())) == len(held)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(seed=st.integers(0, 2**63), held=st.sets(st.integers(0, 7)), looks=st.integers(1, 6))
 def test_what_is_passed_over_tells_nothing_about_an_agent(seed, held, looks):
     # Without budget two agents of a region do the same, whatever they want; with budget nothing is passed over.

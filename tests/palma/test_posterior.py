@@ -108,7 +108,7 @@ def follow(device, belief, move, seen, chance):
     return chance * (after[state] / WHOLE), {state: 1}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10**6),
     epsilon=st.sampled_from([0.0, 0.3, 1.0, 4.0, 50.0]),
@@ -141,7 +141,7 @@ def test_budgets_that_differ_by_type_are_refused_where_what_is_held_is_passed_ov
         region_log_likelihoods(actions, stage.region, stage.play, stage.policy, different)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10**6), epsilon=st.sampled_from([0.0, 0.3, 1.0, 4.0]), interest=st.sampled_from([None, 1, 2])
 )

@@ -44,7 +44,7 @@ def with_account(accountant, seed, delta, **shape):
 
 
 @pytest.mark.parametrize("accountant", ["renyi", "auto"])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @small
 def test_whatever_happens_the_guarantee_holds_for_every_pair_of_types(
     accountant, seed, resources, types, interest, ties, delta
@@ -54,7 +54,7 @@ def test_whatever_happens_the_guarantee_holds_for_every_pair_of_types(
         assert found.delta <= Fraction(here.delta), found
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @small
 def test_what_was_charged_bounds_the_odds_of_every_course_of_events(seed, resources, types, interest, ties, delta):
     here = with_account("pure", seed, delta, resources=resources, types=types, interest=interest, ties=ties)
@@ -89,7 +89,7 @@ def test_the_loss_of_a_whole_game_comes_near_the_guarantee():
     assert Fraction(here.delta) / 4 < found.delta <= Fraction(here.delta)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 2**32), resources=st.integers(2, 4), interest=st.integers(1, 3), poor=st.booleans())
 def test_what_a_device_draws_is_in_every_digit_what_the_accountant_reads(seed, resources, interest, poor):
     problem, policy = random_problem(seed, resources=resources, types=2, interest=interest), random_policy(seed)
@@ -99,7 +99,7 @@ def test_what_a_device_draws_is_in_every_digit_what_the_accountant_reads(seed, r
         assert drawn(device, state, move) == accounted(here, row, state, move)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 2**32), resources=st.integers(2, 3), interest=st.integers(1, 3))
 def test_an_agent_that_has_spent_its_budget_acts_alike_whatever_its_type(seed, resources, interest):
     here = small_stage(

@@ -36,7 +36,7 @@ def channel_of(region, seed, cells, epsilon, plain):
     return responding(region, cells, epsilon) if plain else any_channel(region, cells, epsilon, seed=seed)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @regions
 def test_no_course_of_bids_tells_two_types_apart_better_than_guaranteed(seed, cells, epsilon, plain):
     problem = town(seed)
@@ -47,7 +47,7 @@ def test_no_course_of_bids_tells_two_types_apart_better_than_guaranteed(seed, ce
     assert first_beyond(every_type, epsilon) is None
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @regions
 def test_a_whole_auction_among_others_tells_no_more_than_guaranteed(seed, cells, epsilon, plain):
     problem = town(seed)

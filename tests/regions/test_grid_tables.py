@@ -68,7 +68,7 @@ cities = st.builds(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(
     problem=cities,
     selection=st.sampled_from(["representative", "uniform"]),
@@ -85,7 +85,7 @@ def test_a_crowd_plays_from_the_same_tables_as_a_few(problem, selection, backoff
         assert (fast.region, fast.representative) == (slow.region, slow.representative)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(problem=cities)
 def test_agents_of_a_crowd_act_on_the_same_utilities(problem):
     regions, sets = dense_tables(problem), grid_tables(problem, problem.domain)
@@ -98,7 +98,7 @@ def test_agents_of_a_crowd_act_on_the_same_utilities(problem):
             np.testing.assert_array_equal(followed, stored.of(agent))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(problem=cities)
 def test_no_possible_agent_is_nearer_than_the_one_that_an_agent_acts_as(problem):
     for number, region in enumerate(dense_tables(problem)):
@@ -143,7 +143,7 @@ def test_agents_under_noise_of_a_users_own_act_on_the_utilities_that_their_costs
     np.testing.assert_array_equal(fast.charged, slow.charged)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     problem=cities,
     accountant=st.sampled_from(["auto", "renyi", "pure"]),

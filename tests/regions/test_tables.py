@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial import cKDTree
 
@@ -10,9 +10,6 @@ import palmatch as pm
 from naive import by_public_id, preferences, rank_sets
 from palmatch.domains.mobility import City, Square
 from palmatch.regions.tables import best_columns, dense_tables, grid_tables, region_tables
-
-# A busy machine is not a failure.
-PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 WORDS = ["zebra", "Ant", "10", "9", "é", "_", "aa", "a", "Z9"]
 NUMBERS = ["10", "9", "1", "002", "2", "30", "0", "11", "100"]
@@ -38,7 +35,7 @@ def tables(draw):
     return problem, could_be
 
 
-@settings(PATIENT, max_examples=150)
+@settings(max_examples=150)
 @given(tables())
 def test_rank_sets_are_the_union_of_the_preferences_of_all_types(case):
     problem, could_be = case
@@ -49,7 +46,7 @@ def test_rank_sets_are_the_union_of_the_preferences_of_all_types(case):
         assert sets_by_id(problem, region) == expected
 
 
-@settings(PATIENT, max_examples=60)
+@settings(max_examples=60)
 @given(tables())
 def test_tables_are_complete_and_in_public_order(case):
     problem, could_be = case
@@ -66,7 +63,7 @@ def test_tables_are_complete_and_in_public_order(case):
         assert region.offsets[-1] == len(region.entries)
 
 
-@settings(PATIENT, max_examples=60)
+@settings(max_examples=60)
 @given(tables(), st.randoms(use_true_random=False))
 def test_the_order_of_the_rows_of_a_file_does_not_matter(case, chance):
     problem, could_be = case
