@@ -1,5 +1,7 @@
 """Real brokers on the loopback: a Mosquitto for the tests that need one, and a hub."""
 
+import asyncio
+import inspect
 import os
 import shutil
 import socket
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from live.buses import HubBus, MemoryBus, MqttBus
+from live.memory import run_virtual
 from palmatch.live import tokens
 from palmatch.live.mosquitto import Mosquitto
 
@@ -89,6 +92,40 @@ def any_bus(request):
             return HubBus()
         case _:
             return MqttBus(request.getfixturevalue("start_broker"))
+
+
+@pytest.fixture
+def hub_bus():
+    return HubBus()
+
+
+@pytest.fixture
+def join(request):
+    """How a coroutine test joins its bus: of `any_bus` or `hub_bus`, or in virtual time."""
+    names = [name for name in ("any_bus", "hub_bus") if name in request.fixturenames]
+    return request.getfixturevalue(names[0]) if names else MemoryBus()
+
+
+@pytest.fixture
+def virtual():
+    """A coroutine test in virtual time, without a bus."""
+    return run_virtual
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """Run a coroutine test: on the bus that it joins, in virtual time, or in real time."""
+    test = pyfuncitem.obj
+    if not inspect.iscoroutinefunction(test):
+        return None
+    told = {name: pyfuncitem.funcargs[name] for name in inspect.signature(test).parameters}
+    if bus := told.pop("join", None):
+        bus.run(lambda join: test(join=join, **told))
+    elif run := told.get("virtual"):
+        run(test(**told))
+    else:
+        asyncio.run(asyncio.wait_for(test(**told), 90))
+    return True
 
 
 @pytest.fixture(scope="session")

@@ -57,22 +57,19 @@ def test_a_join_without_a_token_costs_the_board_no_look_for_its_region(memory_fo
     MemoryBus().run(main)
 
 
-def test_hand_overs_in_games_that_no_party_opened_are_not_kept(bus):
-    async def main(join):
-        gateway = Gateway(await join("resource", "fleet"), TRUST, FLEET_KEYS, lambda _: None)
-        await gateway.start()
-        board, hostile, thief = await join("board"), await join(), Signer.fresh()
-        await board.publish(Topic(GAME, "open"), KEYS["board"].packet(Topic(GAME, "open"), MESSAGES["open"]))
-        assert await hostile.value(Topic(GAME, "resource", FLEET[0]), 10) is not None
-        for name in (GAME, *(f"no-{number}" for number in range(30))):
-            topic = Topic(name, "handover", FLEET[0])
-            sealed = seal_position(FLEET_KEYS.opener.public, topic, tag_of(name, thief.public), 40.7, -74.0)
-            await hostile.publish(topic, thief.packet(topic, m.Handover(key=thief.public, sealed=sealed)))
-            await asyncio.sleep(0.03)
-        await asyncio.sleep(0.5)
-        assert list(gateway._early) == [(GAME, FLEET[0])]
-
-    bus.run(main)
+async def test_hand_overs_in_games_that_no_party_opened_are_not_kept(join):
+    gateway = Gateway(await join("resource", "fleet"), TRUST, FLEET_KEYS, lambda _: None)
+    await gateway.start()
+    board, hostile, thief = await join("board"), await join(), Signer.fresh()
+    await board.publish(Topic(GAME, "open"), KEYS["board"].packet(Topic(GAME, "open"), MESSAGES["open"]))
+    assert await hostile.value(Topic(GAME, "resource", FLEET[0]), 10) is not None
+    for name in (GAME, *(f"no-{number}" for number in range(30))):
+        topic = Topic(name, "handover", FLEET[0])
+        sealed = seal_position(FLEET_KEYS.opener.public, topic, tag_of(name, thief.public), 40.7, -74.0)
+        await hostile.publish(topic, thief.packet(topic, m.Handover(key=thief.public, sealed=sealed)))
+        await asyncio.sleep(0.03)
+    await asyncio.sleep(0.5)
+    assert list(gateway._early) == [(GAME, FLEET[0])]
 
 
 def test_a_resource_opens_no_hand_over_of_an_agent_that_it_does_not_serve(monkeypatch):

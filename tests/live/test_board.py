@@ -102,35 +102,32 @@ class Inbox:
         self.times.append(asyncio.get_running_loop().time())
 
 
-def test_a_game_goes_from_its_opening_to_a_result_that_can_be_checked(bus, tmp_path, issuer, members):
-    async def main(join):
-        board_end, listener = await join("board"), Listener()
-        await listener.listen(await join())
-        devices = [asyncio.create_task(device(await join(), number, *member)) for number, member in enumerate(members)]
-        journal = Journal(tmp_path / "board.db")
-        board = Board(board_end, BOARD, journal, clock=clock, threads=False)
-        result = await board.play(GAME, opening(issuer))
-        await asyncio.sleep(0.5)
-        for task in devices:
-            task.cancel()
-        assert result.matched == 4
-        assert listener.pairs == best(members)
-        assert {item.region: item.transcript for item in result.transcripts} == {
-            region: envelope.hash for region, envelope in listener.transcripts.items()
-        }
-        roster = listener.last["roster"].message
-        assert isinstance(roster, m.Roster)
-        assert [count.counts for count in roster.regions] == [(0, 3), (0, 3)]
-        bulletin = listener.last["bulletin"].message
-        assert isinstance(bulletin, m.Bulletin)
-        assert bulletin.over
-        holders = dict(zip(NAMES, split(bulletin.holders, 8), strict=True))
-        assert {name: tag for tag, name in listener.pairs.items()} == holders
-        assert not listener.conflicts
-        assert journal.unfinished() == []
-        journal.close()
-
-    bus.run(main)
+async def test_a_game_goes_from_its_opening_to_a_result_that_can_be_checked(join, tmp_path, issuer, members):
+    board_end, listener = await join("board"), Listener()
+    await listener.listen(await join())
+    devices = [asyncio.create_task(device(await join(), number, *member)) for number, member in enumerate(members)]
+    journal = Journal(tmp_path / "board.db")
+    board = Board(board_end, BOARD, journal, clock=clock, threads=False)
+    result = await board.play(GAME, opening(issuer))
+    await asyncio.sleep(0.5)
+    for task in devices:
+        task.cancel()
+    assert result.matched == 4
+    assert listener.pairs == best(members)
+    assert {item.region: item.transcript for item in result.transcripts} == {
+        region: envelope.hash for region, envelope in listener.transcripts.items()
+    }
+    roster = listener.last["roster"].message
+    assert isinstance(roster, m.Roster)
+    assert [count.counts for count in roster.regions] == [(0, 3), (0, 3)]
+    bulletin = listener.last["bulletin"].message
+    assert isinstance(bulletin, m.Bulletin)
+    assert bulletin.over
+    holders = dict(zip(NAMES, split(bulletin.holders, 8), strict=True))
+    assert {name: tag for tag, name in listener.pairs.items()} == holders
+    assert not listener.conflicts
+    assert journal.unfinished() == []
+    journal.close()
 
 
 @pytest.mark.parametrize("silent", [0, 1])
@@ -169,19 +166,18 @@ def test_reports_end_with_the_last_agent_of_the_roster_or_with_their_slot(silent
     assert seconds >= 51.5 if silent else seconds < 3
 
 
-def test_a_game_goes_on_by_its_own_protocol_and_a_board_that_is_started_with_another_one_says_so(tmp_path, issuer):
-    async def main():
-        broker, journal = MemoryBroker(0), Journal(tmp_path / "board.db")
-        first = Board(broker.connect(Access("board")), BOARD, journal, clock=clock, threads=False)
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(first.play(GAME, opening(issuer)), 0.5)
-        other = Board(broker.connect(Access("board")), BOARD, journal, clock=clock, threads=False)
-        with pytest.raises(InputError, match=r"under way by `report`, .* --protocol report"):
-            await other.play(GAME, replace(opening(issuer), protocol="bids"))
-        assert (await other.play(GAME, opening(issuer))).matched == 0
-        journal.close()
-
-    run_virtual(main())
+async def test_a_game_goes_on_by_its_own_protocol_and_a_board_that_is_started_with_another_one_says_so(
+    virtual, tmp_path, issuer
+):
+    broker, journal = MemoryBroker(0), Journal(tmp_path / "board.db")
+    first = Board(broker.connect(Access("board")), BOARD, journal, clock=clock, threads=False)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(first.play(GAME, opening(issuer)), 0.5)
+    other = Board(broker.connect(Access("board")), BOARD, journal, clock=clock, threads=False)
+    with pytest.raises(InputError, match=r"under way by `report`, .* --protocol report"):
+        await other.play(GAME, replace(opening(issuer), protocol="bids"))
+    assert (await other.play(GAME, opening(issuer))).matched == 0
+    journal.close()
 
 
 def test_what_a_board_says_and_whom_it_has_heard_is_written_before_it_is_said(tmp_path, issuer, members, monkeypatch):
@@ -237,28 +233,24 @@ def test_what_a_board_says_and_whom_it_has_heard_is_written_before_it_is_said(tm
     assert {"open", "roster", "tables", "table", "heard", "result", "transcript"} <= set(said)
 
 
-def test_a_join_that_another_key_has_signed_takes_nobodys_place(tmp_path, issuer, members):
+async def test_a_join_that_another_key_has_signed_takes_nobodys_place(virtual, tmp_path, issuer, members):
     """The thief comes first: it has read token and key in the traffic, and would put the victim elsewhere."""
-
-    async def main():
-        broker, listener = MemoryBroker(0), Listener()
-        await listener.listen(broker.connect())
-        journal = Journal(tmp_path / "board.db")
-        board = Board(broker.connect(Access("board")), BOARD, journal, clock=clock, threads=False)
-        game = asyncio.create_task(board.play(GAME, opening(issuer)))
-        await asyncio.sleep(0.1)
-        thief, (victim, token) = Signer.fresh(), members[0]
-        where, stolen = Topic(GAME, "join"), m.Join(token=token, key=victim.public, region="b", epsilon_class=0)
-        await broker.connect().publish(where, thief.packet(where, stolen))
-        await asyncio.sleep(0.1)
-        await broker.connect().publish(*join_message(victim, token))
-        await game
-        roster = listener.last["roster"].message
-        assert isinstance(roster, m.Roster)
-        assert [(count.region, count.counts) for count in roster.regions] == [("a", (0, 1))]
-        journal.close()
-
-    run_virtual(main())
+    broker, listener = MemoryBroker(0), Listener()
+    await listener.listen(broker.connect())
+    journal = Journal(tmp_path / "board.db")
+    board = Board(broker.connect(Access("board")), BOARD, journal, clock=clock, threads=False)
+    game = asyncio.create_task(board.play(GAME, opening(issuer)))
+    await asyncio.sleep(0.1)
+    thief, (victim, token) = Signer.fresh(), members[0]
+    where, stolen = Topic(GAME, "join"), m.Join(token=token, key=victim.public, region="b", epsilon_class=0)
+    await broker.connect().publish(where, thief.packet(where, stolen))
+    await asyncio.sleep(0.1)
+    await broker.connect().publish(*join_message(victim, token))
+    await game
+    roster = listener.last["roster"].message
+    assert isinstance(roster, m.Roster)
+    assert [(count.region, count.counts) for count in roster.regions] == [("a", (0, 1))]
+    journal.close()
 
 
 class Killed(BaseException):
@@ -440,23 +432,20 @@ def test_two_boards_cannot_use_one_journal(tmp_path):
     second.close()
 
 
-def test_a_board_whose_journal_does_not_know_what_was_opened_refuses(tmp_path):
-    async def main():
-        broker, journal = MemoryBroker(0), Journal(tmp_path / "board.db")
-        board = Board(broker.connect(Access("board")), BOARD, journal, clock=clock, threads=False)
-        other = Journal(tmp_path / "other.db")
-        assert board.series == journal.series(BOARD.public) != other.series(BOARD.public)
-        topic = Topic(f"{board.series}-1", "open")
-        await broker.connect(Access("board")).publish(topic, BOARD.packet(topic, MESSAGES["open"]))
-        with pytest.raises(InputError, match="an older copy"):
-            await board.plan(topic.game)
-        name = board.series
-        journal.close()
-        # It keeps its name.
-        again = Journal(tmp_path / "board.db")
-        # Also under a key that has replaced the board's.
-        assert again.series(bytes(32)) == name
-        again.close()
-        other.close()
-
-    run_virtual(main())
+async def test_a_board_whose_journal_does_not_know_what_was_opened_refuses(virtual, tmp_path):
+    broker, journal = MemoryBroker(0), Journal(tmp_path / "board.db")
+    board = Board(broker.connect(Access("board")), BOARD, journal, clock=clock, threads=False)
+    other = Journal(tmp_path / "other.db")
+    assert board.series == journal.series(BOARD.public) != other.series(BOARD.public)
+    topic = Topic(f"{board.series}-1", "open")
+    await broker.connect(Access("board")).publish(topic, BOARD.packet(topic, MESSAGES["open"]))
+    with pytest.raises(InputError, match="an older copy"):
+        await board.plan(topic.game)
+    name = board.series
+    journal.close()
+    # It keeps its name.
+    again = Journal(tmp_path / "board.db")
+    # Also under a key that has replaced the board's.
+    assert again.series(bytes(32)) == name
+    again.close()
+    other.close()

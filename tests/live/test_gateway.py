@@ -47,32 +47,29 @@ def statements(winner):
 
 
 @pytest.mark.parametrize("early", [False, True])
-def test_a_hand_over_by_any_other_agent_than_that_of_the_result_is_not_served(bus, early):
-    async def main(join):
-        arrivals, winner, thief = list[Arrival](), Signer.fresh(), Signer.fresh()
-        board, device, hostile = await join("board"), await join(), await join()
-        await Gateway(await join("resource", "fleet"), TRUST, FLEET_KEYS, arrivals.append).start()
-        await board.publish(Topic(GAME, "open"), KEYS["board"].packet(Topic(GAME, "open"), MESSAGES["open"]))
-        # The gateway shows its certificates once it listens.
-        assert await device.value(Topic(GAME, "resource", CAR), 10) is not None
-        said = statements(winner.public)
-        attacks = [handover(thief, ELSEWHERE), handover(thief, ELSEWHERE, winner.public)]
-        if not early:
-            for topic, packet in said:
-                await board.publish(topic, packet)
-            await asyncio.sleep(0.3)
-        for topic, packet in attacks:
-            await hostile.publish(topic, packet)
+async def test_a_hand_over_by_any_other_agent_than_that_of_the_result_is_not_served(join, early):
+    arrivals, winner, thief = list[Arrival](), Signer.fresh(), Signer.fresh()
+    board, device, hostile = await join("board"), await join(), await join()
+    await Gateway(await join("resource", "fleet"), TRUST, FLEET_KEYS, arrivals.append).start()
+    await board.publish(Topic(GAME, "open"), KEYS["board"].packet(Topic(GAME, "open"), MESSAGES["open"]))
+    # The gateway shows its certificates once it listens.
+    assert await device.value(Topic(GAME, "resource", CAR), 10) is not None
+    said = statements(winner.public)
+    attacks = [handover(thief, ELSEWHERE), handover(thief, ELSEWHERE, winner.public)]
+    if not early:
+        for topic, packet in said:
+            await board.publish(topic, packet)
         await asyncio.sleep(0.3)
-        assert arrivals == []
-        if early:
-            for topic, packet in said:
-                await board.publish(topic, packet)
-        for _ in range(30):
-            await device.publish(*handover(winner, AT))
-            await asyncio.sleep(0.2)
-            if arrivals:
-                break
-        assert [(one.tag, one.position) for one in arrivals] == [(tag_of(GAME, winner.public), AT)]
-
-    bus.run(main)
+    for topic, packet in attacks:
+        await hostile.publish(topic, packet)
+    await asyncio.sleep(0.3)
+    assert arrivals == []
+    if early:
+        for topic, packet in said:
+            await board.publish(topic, packet)
+    for _ in range(30):
+        await device.publish(*handover(winner, AT))
+        await asyncio.sleep(0.2)
+        if arrivals:
+            break
+    assert [(one.tag, one.position) for one in arrivals] == [(tag_of(GAME, winner.public), AT)]

@@ -71,18 +71,15 @@ def test_a_resource_gets_a_position_only_if_its_certificate_and_the_device_allow
     assert {len(one.packet) for one in seen if one.op == "publish" and "/handover/" in one.topic} == {512}
 
 
-def test_a_device_that_is_started_again_shows_the_same_code(memory_folder, issuer):
-    async def main(join):
-        device, ledger = await player(await join(), memory_folder, 0, issuer, ReportMachine, hand_over="none")
-        first = device._reservation()
-        assert (len(first), device._reservation()) == (16, first)
-        ledger.close()
-        again, ledger = await player(await join(), memory_folder, 0, issuer, ReportMachine, hand_over="none")
-        assert again._reservation() == first
-        assert ledger.spent() == 0
-        ledger.close()
-
-    MemoryBus().run(main)
+async def test_a_device_that_is_started_again_shows_the_same_code(join, memory_folder, issuer):
+    device, ledger = await player(await join(), memory_folder, 0, issuer, ReportMachine, hand_over="none")
+    first = device._reservation()
+    assert (len(first), device._reservation()) == (16, first)
+    ledger.close()
+    again, ledger = await player(await join(), memory_folder, 0, issuer, ReportMachine, hand_over="none")
+    assert again._reservation() == first
+    assert ledger.spent() == 0
+    ledger.close()
 
 
 def test_an_operator_changes_the_hand_over_of_resources_and_renewing_keeps_it(tmp_path):

@@ -4,7 +4,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from live.buses import KEYS, TRUST, MemoryBus
+from live.buses import KEYS, TRUST
 from live.examples import MESSAGES, topic
 from live.listening import Listener, clock
 from live.memory import MemoryBroker, MemoryTransport, VirtualLoop, run_virtual
@@ -28,77 +28,67 @@ from palmatch.live.transport import Access
 
 
 @pytest.mark.parametrize("protocol", ["report", "bids"])
-def test_devices_report_or_bid_are_matched_and_only_their_resource_learns_where_they_are(
-    bus, memory_folder, issuer, protocol
+async def test_devices_report_or_bid_are_matched_and_only_their_resource_learns_where_they_are(
+    join, memory_folder, issuer, protocol
 ):
-    async def main(join):
-        resources, listener = Resources(), Listener()
-        await listener.listen(await join())
-        await resources.serve(join)
-        await announce(join, issuer)
-        journal = Journal(memory_folder / "board.db")
-        board = Board(await join("board"), KEYS["board"], journal, clock=clock, threads=False)
-        rules, kind = (ReportRules(), ReportMachine) if protocol == "report" else (BidRules(), BidMachine)
-        times = opening(issuer, rules, protocol, 1 if protocol == "report" else 40)
-        devices = [await player(await join(), memory_folder, number, issuer, kind) for number in range(3)]
-        _, *played = await asyncio.gather(
-            board.play(GAME, times),
-            *(device.play() for device, _ in devices),
-        )
-        await asyncio.sleep(0.5)
-        got = {device.tag: result.resource for (device, _), result in zip(devices, played, strict=True)}
-        assert listener.pairs == {tag: name for tag, name in got.items() if name is not None}
-        assert sorted(name for name in got.values() if name) == sorted(NAMES)
-        for (device, ledger), result in zip(devices, played, strict=True):
-            assert ledger.spent() == units_of(1.0)
-            assert result.epsilon == 1.0
-            if result.resource is not None:
-                assert resources.found[result.resource] == device.position
-            ledger.close()
-        journal.close()
-        assert not listener.conflicts
-
-    bus.run(main)
+    resources, listener = Resources(), Listener()
+    await listener.listen(await join())
+    await resources.serve(join)
+    await announce(join, issuer)
+    journal = Journal(memory_folder / "board.db")
+    board = Board(await join("board"), KEYS["board"], journal, clock=clock, threads=False)
+    rules, kind = (ReportRules(), ReportMachine) if protocol == "report" else (BidRules(), BidMachine)
+    times = opening(issuer, rules, protocol, 1 if protocol == "report" else 40)
+    devices = [await player(await join(), memory_folder, number, issuer, kind) for number in range(3)]
+    _, *played = await asyncio.gather(
+        board.play(GAME, times),
+        *(device.play() for device, _ in devices),
+    )
+    await asyncio.sleep(0.5)
+    got = {device.tag: result.resource for (device, _), result in zip(devices, played, strict=True)}
+    assert listener.pairs == {tag: name for tag, name in got.items() if name is not None}
+    assert sorted(name for name in got.values() if name) == sorted(NAMES)
+    for (device, ledger), result in zip(devices, played, strict=True):
+        assert ledger.spent() == units_of(1.0)
+        assert result.epsilon == 1.0
+        if result.resource is not None:
+            assert resources.found[result.resource] == device.position
+        ledger.close()
+    journal.close()
+    assert not listener.conflicts
 
 
 @pytest.mark.parametrize("announced", [False, True])
-def test_an_issuer_key_for_one_device_gets_no_join(memory_folder, issuer, announced):
+async def test_an_issuer_key_for_one_device_gets_no_join(join, memory_folder, issuer, announced):
     """Whether the board names that key, or all others' key and only the token is signed by that one."""
-
-    async def main(join):
-        journal, own = Journal(memory_folder / "board.db"), tokens.new_key()
-        board = Board(await join("board"), KEYS["board"], journal, clock=clock, threads=False)
-        await announce(join, issuer)
-        device, ledger = await player(await join(), memory_folder, 0, own, ReportMachine)
-        game = asyncio.create_task(board.play(GAME, opening(issuer if announced else own, ReportRules(), "report", 1)))
-        with pytest.raises(ProtocolError, match="token of this device" if announced else "issuer key"):
-            await device.play()
-        assert device.played.sent == 0
-        game.cancel()
-        ledger.close()
-        journal.close()
-
-    MemoryBus().run(main)
+    journal, own = Journal(memory_folder / "board.db"), tokens.new_key()
+    board = Board(await join("board"), KEYS["board"], journal, clock=clock, threads=False)
+    await announce(join, issuer)
+    device, ledger = await player(await join(), memory_folder, 0, own, ReportMachine)
+    game = asyncio.create_task(board.play(GAME, opening(issuer if announced else own, ReportRules(), "report", 1)))
+    with pytest.raises(ProtocolError, match="token of this device" if announced else "issuer key"):
+        await device.play()
+    assert device.played.sent == 0
+    game.cancel()
+    ledger.close()
+    journal.close()
 
 
-def test_an_answer_that_the_resource_did_not_sign_is_not_believed(memory_folder, issuer, monkeypatch):
-    async def main(join):
-        resources = Resources()
-        await resources.serve(join)
-        await announce(join, issuer)
-        journal = Journal(memory_folder / "board.db")
-        board = Board(await join("board"), KEYS["board"], journal, clock=clock, threads=False)
-        device, ledger = await player(await join(), memory_folder, 0, issuer, ReportMachine)
-        # What answers for them has other keys than those of their certificates.
-        for name in NAMES:
-            monkeypatch.setitem(KEYS, name, Signer.fresh())
-        _, played = await asyncio.gather(board.play(GAME, opening(issuer, ReportRules(), "report", 1)), device.play())
-        assert (played.resource in NAMES, played.answer) == (True, None)
-        assert resources.found == {played.resource: device.position}
-        ledger.close()
-        journal.close()
-
-    MemoryBus().run(main)
+async def test_an_answer_that_the_resource_did_not_sign_is_not_believed(join, memory_folder, issuer, monkeypatch):
+    resources = Resources()
+    await resources.serve(join)
+    await announce(join, issuer)
+    journal = Journal(memory_folder / "board.db")
+    board = Board(await join("board"), KEYS["board"], journal, clock=clock, threads=False)
+    device, ledger = await player(await join(), memory_folder, 0, issuer, ReportMachine)
+    # What answers for them has other keys than those of their certificates.
+    for name in NAMES:
+        monkeypatch.setitem(KEYS, name, Signer.fresh())
+    _, played = await asyncio.gather(board.play(GAME, opening(issuer, ReportRules(), "report", 1)), device.play())
+    assert (played.resource in NAMES, played.answer) == (True, None)
+    assert resources.found == {played.resource: device.position}
+    ledger.close()
+    journal.close()
 
 
 def test_a_device_that_dies_at_any_point_has_one_identity_in_a_game(tmp_path, issuer):
@@ -163,32 +153,28 @@ class CutOff(MemoryTransport):
             super()._arrives(topic, packet, retained)
 
 
-def test_a_device_that_is_cut_off_for_seconds_goes_on_where_it_was(memory_folder, issuer):
+async def test_a_device_that_is_cut_off_for_seconds_goes_on_where_it_was(virtual, memory_folder, issuer):
     """It once gave up when it had asked, for longer than it would wait, what was there since the network was back."""
+    broker, journal = MemoryBroker(0), Journal(memory_folder / "board.db")
 
-    async def main():
-        broker, journal = MemoryBroker(0), Journal(memory_folder / "board.db")
+    async def join(role="device", name=""):
+        return broker.connect(Access(role, (name,)))
 
-        async def join(role="device", name=""):
-            return broker.connect(Access(role, (name,)))
-
-        await announce(join, issuer)
-        board = Board(await join("board"), KEYS["board"], journal, clock=clock, threads=False)
-        devices = [
-            await player(transport, memory_folder, number, issuer, ReportMachine)
-            for number, transport in enumerate([CutOff(broker, Access()), await join()])
-        ]
-        rules = replace(opening(issuer, ReportRules(), "report", 1), slot=30.0)
-        resources = Resources()
-        await resources.serve(join)
-        result, *played = await asyncio.gather(board.play(GAME, rules), *(device.play() for device, _ in devices))
-        assert result.matched == 2
-        assert sorted(str(one.resource) for one in played) == sorted(NAMES)
-        for _, ledger in devices:
-            ledger.close()
-        journal.close()
-
-    run_virtual(main())
+    await announce(join, issuer)
+    board = Board(await join("board"), KEYS["board"], journal, clock=clock, threads=False)
+    devices = [
+        await player(transport, memory_folder, number, issuer, ReportMachine)
+        for number, transport in enumerate([CutOff(broker, Access()), await join()])
+    ]
+    rules = replace(opening(issuer, ReportRules(), "report", 1), slot=30.0)
+    resources = Resources()
+    await resources.serve(join)
+    result, *played = await asyncio.gather(board.play(GAME, rules), *(device.play() for device, _ in devices))
+    assert result.matched == 2
+    assert sorted(str(one.resource) for one in played) == sorted(NAMES)
+    for _, ledger in devices:
+        ledger.close()
+    journal.close()
 
 
 class Leaking(DeviceSession):

@@ -135,46 +135,40 @@ def test_a_board_that_starts_again_offers_nothing_that_is_held(memory_folder, is
     play_one_game(MemoryBus(), memory_folder, issuer, then=then)
 
 
-def test_a_resource_that_answers_for_games_without_end_is_remembered_for_a_few():
-    async def main(join):
-        holds, resource = (
-            Reservations(await join("board"), TRUST, hold=900, grace=100, clock=clock),
-            await join("resource", "v1"),
-        )
-        await holds.start()
-        await resource.publish(Topic("g", "resource", "v1"), certified("v1"))
-        for number in range(100):
-            topic = Topic(f"game-{number}", "answer", "v1")
-            answer = m.Answer(tag=bytes(8), status="Accepted")
-            await resource.publish(topic, KEYS["v1"].packet(topic, answer))
-            await asyncio.sleep(0.1)
+async def test_a_resource_that_answers_for_games_without_end_is_remembered_for_a_few(join):
+    holds, resource = (
+        Reservations(await join("board"), TRUST, hold=900, grace=100, clock=clock),
+        await join("resource", "v1"),
+    )
+    await holds.start()
+    await resource.publish(Topic("g", "resource", "v1"), certified("v1"))
+    for number in range(100):
+        topic = Topic(f"game-{number}", "answer", "v1")
+        answer = m.Answer(tag=bytes(8), status="Accepted")
+        await resource.publish(topic, KEYS["v1"].packet(topic, answer))
+        await asyncio.sleep(0.1)
+    await asyncio.sleep(1)
+    assert holds._early == {"v1": [(f"game-{number}", bytes(8)) for number in range(92, 100)]}
+
+
+async def test_an_answer_to_another_device_changes_no_hold(join):
+    board, resource = await join("board"), await join("resource", "v1")
+    holds = Reservations(board, TRUST, hold=900, grace=60, clock=clock)
+    await holds.start()
+    await resource.publish(Topic("g", "resource", "v1"), certified("v1"))
+    journal = Journal(Path(":memory:"))
+    mine, other = b"m" * m.TAG, b"o" * m.TAG
+    journal.begin("g", bytes(32))
+    journal.hold(Held("g", "v1", mine, bytes(m.KEY), clock()))
+    holds.note(journal, "g")
+    topic = Topic("g", "answer", "v1")
+    for tag, status in ((mine, "Accepted"), (other, "Rejected")):
         await asyncio.sleep(1)
-        assert holds._early == {"v1": [(f"game-{number}", bytes(8)) for number in range(92, 100)]}
-
-    MemoryBus().run(main)
-
-
-def test_an_answer_to_another_device_changes_no_hold():
-    async def main(join):
-        board, resource = await join("board"), await join("resource", "v1")
-        holds = Reservations(board, TRUST, hold=900, grace=60, clock=clock)
-        await holds.start()
-        await resource.publish(Topic("g", "resource", "v1"), certified("v1"))
-        journal = Journal(Path(":memory:"))
-        mine, other = b"m" * m.TAG, b"o" * m.TAG
-        journal.begin("g", bytes(32))
-        journal.hold(Held("g", "v1", mine, bytes(m.KEY), clock()))
-        holds.note(journal, "g")
-        topic = Topic("g", "answer", "v1")
-        for tag, status in ((mine, "Accepted"), (other, "Rejected")):
-            await asyncio.sleep(1)
-            await resource.publish(topic, KEYS["v1"].packet(topic, m.Answer(tag=tag, status=status)))
-        await asyncio.sleep(61)
-        # Held for longer than the grace, since its own agent was accepted.
-        assert holds.names() == {"v1"}
-        await resource.publish(topic, KEYS["v1"].packet(topic, m.Answer(tag=mine, status="Rejected")))
-        await asyncio.sleep(1)
-        assert holds.names() == set()
-        journal.close()
-
-    MemoryBus().run(main)
+        await resource.publish(topic, KEYS["v1"].packet(topic, m.Answer(tag=tag, status=status)))
+    await asyncio.sleep(61)
+    # Held for longer than the grace, since its own agent was accepted.
+    assert holds.names() == {"v1"}
+    await resource.publish(topic, KEYS["v1"].packet(topic, m.Answer(tag=mine, status="Rejected")))
+    await asyncio.sleep(1)
+    assert holds.names() == set()
+    journal.close()

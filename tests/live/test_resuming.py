@@ -12,7 +12,7 @@ import pytest
 from live.buses import FLEET, FLEET_KEYS, KEYS, TRUST, MemoryBus
 from live.conftest import MOSQUITTO, RUN_AS, Broker, free_port
 from live.listening import clock
-from live.memory import MemoryBroker, run_virtual
+from live.memory import MemoryBroker
 from live.processes import line_of, party
 from palmatch.device import messages as m
 from palmatch.device.ledger import Ledger, units_of
@@ -204,25 +204,21 @@ def test_a_device_whose_result_is_lost_goes_on_to_a_newer_game(memory_folder, is
     MemoryBus().run(main)
 
 
-def test_the_last_ten_games_are_published_again_from_the_journal(memory_folder, issuer):
+async def test_the_last_ten_games_are_published_again_from_the_journal(virtual, memory_folder, issuer):
     """By a board that starts beside a new hub, and again after each new connection."""
-
-    async def main():
-        journal = Journal(memory_folder / "board.db")
-        broker = MemoryBroker(0)
-        await announce(broker.connect(Access("issuer")), issuer, 12)
-        board = Board(broker.connect(Access("board")), KEYS["board"], journal, clock=clock, threads=False)
-        await run_board(board, TRUST, offered, schedule("report"), games=12, series="game")
-        journal.close()
-        again = MemoryBroker(0)
-        journal = Journal(memory_folder / "board.db")
-        board = Board(again.connect(Access("board")), KEYS["board"], journal, clock=clock, threads=False)
-        await board.recall()
-        found: set[str] = set()
-        device = again.connect(Access("device"))
-        await device.subscribe("pm/1/+/result", lambda topic, _: found.add(topic))
-        await asyncio.sleep(1)
-        assert found == {f"pm/1/game-{number}/result" for number in range(3, 13)}
-        journal.close()
-
-    run_virtual(main())
+    journal = Journal(memory_folder / "board.db")
+    broker = MemoryBroker(0)
+    await announce(broker.connect(Access("issuer")), issuer, 12)
+    board = Board(broker.connect(Access("board")), KEYS["board"], journal, clock=clock, threads=False)
+    await run_board(board, TRUST, offered, schedule("report"), games=12, series="game")
+    journal.close()
+    again = MemoryBroker(0)
+    journal = Journal(memory_folder / "board.db")
+    board = Board(again.connect(Access("board")), KEYS["board"], journal, clock=clock, threads=False)
+    await board.recall()
+    found: set[str] = set()
+    device = again.connect(Access("device"))
+    await device.subscribe("pm/1/+/result", lambda topic, _: found.add(topic))
+    await asyncio.sleep(1)
+    assert found == {f"pm/1/game-{number}/result" for number in range(3, 13)}
+    journal.close()

@@ -1,4 +1,3 @@
-import asyncio
 import socket
 import ssl
 from pathlib import Path
@@ -37,45 +36,36 @@ def trusting(authority):
     return context
 
 
-def test_a_hub_over_tls_is_reached_by_those_who_trust_its_authority(authority, files):
-    async def main():
-        hub = Hub()
-        url = await hub.start(certificate=str(files[0]), key=str(files[1]))
-        assert url.startswith("wss://")
-        await hub.local(Access("board")).publish(topic("open"), OPENED)
-        device = await connect(url, tls=trusting(authority))
-        assert await device.value(topic("open")) == OPENED
-        with pytest.raises(TransportError, match="certificate verify failed"):
-            await connect(url)
-        await device.close()
-        await hub.stop()
-
-    asyncio.run(asyncio.wait_for(main(), 30))
+async def test_a_hub_over_tls_is_reached_by_those_who_trust_its_authority(authority, files):
+    hub = Hub()
+    url = await hub.start(certificate=str(files[0]), key=str(files[1]))
+    assert url.startswith("wss://")
+    await hub.local(Access("board")).publish(topic("open"), OPENED)
+    device = await connect(url, tls=trusting(authority))
+    assert await device.value(topic("open")) == OPENED
+    with pytest.raises(TransportError, match="certificate verify failed"):
+        await connect(url)
+    await device.close()
+    await hub.stop()
 
 
-def test_a_broker_over_tls_is_reached_by_those_who_trust_its_authority(authority, files, start_broker):
-    async def main():
-        broker = start_broker(certificate=files[0], key=files[1])
-        url = f"mqtts://127.0.0.1:{broker.configuration.port}"
-        board = await connect(url, tls=trusting(authority), user="board", password=broker.passwords["board"])
-        await board.publish(topic("open"), OPENED)
-        device = await connect(url, tls=trusting(authority))
-        assert await device.value(topic("open")) == OPENED
-        with pytest.raises(TransportError, match="certificate verify failed"):
-            await connect(url)
-        await device.close()
-        await board.close()
-
-    asyncio.run(asyncio.wait_for(main(), 30))
+async def test_a_broker_over_tls_is_reached_by_those_who_trust_its_authority(authority, files, start_broker):
+    broker = start_broker(certificate=files[0], key=files[1])
+    url = f"mqtts://127.0.0.1:{broker.configuration.port}"
+    board = await connect(url, tls=trusting(authority), user="board", password=broker.passwords["board"])
+    await board.publish(topic("open"), OPENED)
+    device = await connect(url, tls=trusting(authority))
+    assert await device.value(topic("open")) == OPENED
+    with pytest.raises(TransportError, match="certificate verify failed"):
+        await connect(url)
+    await device.close()
+    await board.close()
 
 
-def test_a_wrong_password_is_refused(start_broker):
-    async def main():
-        url = f"mqtt://127.0.0.1:{start_broker().configuration.port}"
-        with pytest.raises(TransportError, match="refuses the connection"):
-            await connect(url, user="board", password="guessed")
-
-    asyncio.run(asyncio.wait_for(main(), 30))
+async def test_a_wrong_password_is_refused(start_broker):
+    url = f"mqtt://127.0.0.1:{start_broker().configuration.port}"
+    with pytest.raises(TransportError, match="refuses the connection"):
+        await connect(url, user="board", password="guessed")
 
 
 def test_mosquitto_takes_the_whole_configuration_without_a_warning(start_broker):
