@@ -27,7 +27,7 @@ from palmatch.live.topics import Topic
 from palmatch.live.transport.exchange import DEVICE, Exchange
 
 
-def test_a_join_without_a_token_costs_the_board_no_look_for_its_region(memory_folder, issuer):
+async def test_a_join_without_a_token_costs_the_board_no_look_for_its_region(join, memory_folder, issuer):
     looked: list[str] = []
 
     class Counting(ReportRules):
@@ -35,26 +35,23 @@ def test_a_join_without_a_token_costs_the_board_no_look_for_its_region(memory_fo
             looked.append(region)
             return super().has_region(region)
 
-    async def main(join):
-        journal = Journal(memory_folder / "board.db")
-        metrics = PrometheusMetrics()
-        board = Board(await join("board"), KEYS["board"], journal, metrics=metrics, clock=clock, threads=False)
-        game = asyncio.create_task(board.play(GAME, opening(issuer, Counting(), "report", 1)))
-        hostile, topic = await join(), Topic(GAME, "join")
-        await asyncio.sleep(0.5)
-        forged = bytes(354)
-        for number in range(20):
-            thief = Signer.fresh()
-            content = m.Join(token=forged, key=thief.public, region=f"{number},0", epsilon_class=1)
-            await hostile.publish(topic, thief.packet(topic, content))
-        await asyncio.sleep(0.5)
-        assert looked == []
-        assert metrics.value("palmatch_refused_total", reason="join") == 20
-        game.cancel()
-        await asyncio.gather(game, return_exceptions=True)
-        journal.close()
-
-    MemoryBus().run(main)
+    journal = Journal(memory_folder / "board.db")
+    metrics = PrometheusMetrics()
+    board = Board(await join("board"), KEYS["board"], journal, metrics=metrics, clock=clock, threads=False)
+    game = asyncio.create_task(board.play(GAME, opening(issuer, Counting(), "report", 1)))
+    hostile, topic = await join(), Topic(GAME, "join")
+    await asyncio.sleep(0.5)
+    forged = bytes(354)
+    for number in range(20):
+        thief = Signer.fresh()
+        content = m.Join(token=forged, key=thief.public, region=f"{number},0", epsilon_class=1)
+        await hostile.publish(topic, thief.packet(topic, content))
+    await asyncio.sleep(0.5)
+    assert looked == []
+    assert metrics.value("palmatch_refused_total", reason="join") == 20
+    game.cancel()
+    await asyncio.gather(game, return_exceptions=True)
+    journal.close()
 
 
 async def test_hand_overs_in_games_that_no_party_opened_are_not_kept(join):

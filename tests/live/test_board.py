@@ -390,7 +390,7 @@ def hostile(members, table):
     ]  # fmt: skip
 
 
-def test_a_hostile_client_changes_nothing_for_the_others(bus, tmp_path, issuer, members):
+async def test_a_hostile_client_changes_nothing_for_the_others(join, tmp_path, issuer, members):
     async def attack(transport):
         table = await transport.value(Topic(GAME, "table", "a~1"), 0.3)
         while True:
@@ -401,22 +401,19 @@ def test_a_hostile_client_changes_nothing_for_the_others(bus, tmp_path, issuer, 
             await asyncio.sleep(0.1)
             table = table or await transport.value(Topic(GAME, "table", "a~1"), 0.1)
 
-    async def main(join):
-        board_end, listener = await join("board"), Listener()
-        await listener.listen(await join())
-        tasks = [asyncio.create_task(attack(await join()))]
-        tasks += [asyncio.create_task(device(await join(), number, *member)) for number, member in enumerate(members)]
-        journal = Journal(tmp_path / "board.db")
-        board = Board(board_end, BOARD, journal, clock=clock, threads=False)
-        await board.play(GAME, opening(issuer))
-        await asyncio.sleep(0.5)
-        for task in tasks:
-            task.cancel()
-        assert listener.pairs == best(members)
-        assert sorted(listener.told) == sorted(tag_of(GAME, signer.public) for signer, _ in members)
-        journal.close()
-
-    bus.run(main)
+    board_end, listener = await join("board"), Listener()
+    await listener.listen(await join())
+    tasks = [asyncio.create_task(attack(await join()))]
+    tasks += [asyncio.create_task(device(await join(), number, *member)) for number, member in enumerate(members)]
+    journal = Journal(tmp_path / "board.db")
+    board = Board(board_end, BOARD, journal, clock=clock, threads=False)
+    await board.play(GAME, opening(issuer))
+    await asyncio.sleep(0.5)
+    for task in tasks:
+        task.cancel()
+    assert listener.pairs == best(members)
+    assert sorted(listener.told) == sorted(tag_of(GAME, signer.public) for signer, _ in members)
+    journal.close()
 
 
 def test_two_boards_cannot_use_one_journal(tmp_path):

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
-from live.buses import KEYS, TRUST, MemoryBus
+from live.buses import KEYS, TRUST
 from live.examples import MESSAGES, topic
 from palmatch.device import messages as m
 from palmatch.errors import InputError, ProtocolError
@@ -186,41 +186,38 @@ def test_a_list_of_members_that_the_roster_does_not_name_is_refused():
                 is_member(members, roster, listed.tags[: m.TAG], listed.classes[0])
 
 
-def test_an_issuer_signs_for_games_that_the_board_plans_and_for_no_name_twice(tmp_path):
+async def test_an_issuer_signs_for_games_that_the_board_plans_and_for_no_name_twice(join, tmp_path):
     opening = replace(MESSAGES["open"], partition=TRUST.partition)
     blinded = tokens.request(tokens.public_der(tokens.new_key()), "g", bytes(32)).blinded
 
-    async def main(join):
-        issuer = Issuer(tmp_path / "issuer.db", KEYS["issuer"])
-        issuer.register([MEMBER.public])
-        await Announcer(await join("issuer"), issuer, TRUST).start()
-        board, device = await join("board"), await join()
+    issuer = Issuer(tmp_path / "issuer.db", KEYS["issuer"])
+    issuer.register([MEMBER.public])
+    await Announcer(await join("issuer"), issuer, TRUST).start()
+    board, device = await join("board"), await join()
 
-        async def say(kind, game, content, signer=KEYS["board"]):
-            topic = Topic(game, kind)
-            await board.publish(topic, signer.packet(topic, content))
-            await asyncio.sleep(0.5)
+    async def say(kind, game, content, signer=KEYS["board"]):
+        topic = Topic(game, kind)
+        await board.publish(topic, signer.packet(topic, content))
+        await asyncio.sleep(0.5)
 
-        async def is_announced(game):
-            return await device.value(Topic(game, "issuer"), 0.5) is not None
+    async def is_announced(game):
+        return await device.value(Topic(game, "issuer"), 0.5) is not None
 
-        await say("planned", "a-1-3", m.Planned(number=3))
-        assert await is_announced("a-1-3")
+    await say("planned", "a-1-3", m.Planned(number=3))
+    assert await is_announced("a-1-3")
+    ask(issuer, MEMBER, blinded, "a-1-3")
+    await say("planned", "a-1-5", m.Planned(number=4))
+    await say("planned", "a-1-6", m.Planned(number=6), Signer.fresh())
+    assert not await is_announced("a-1-5")
+    assert not await is_announced("a-1-6")
+    await say("open", "a-1-3", opening)
+    assert issuer.last_opened("a-1") == 3
+    # A board with an older journal plans what was opened already; another series has numbers of its own.
+    for game, number in (("a-1-2", 2), ("b-1-2", 2)):
+        await say("planned", game, m.Planned(number=number))
+    assert not await is_announced("a-1-2")
+    assert await is_announced("b-1-2")
+    await say("open", "a-1-3", replace(opening, slots=99))
+    with pytest.raises(ProtocolError, match="opened twice"):
         ask(issuer, MEMBER, blinded, "a-1-3")
-        await say("planned", "a-1-5", m.Planned(number=4))
-        await say("planned", "a-1-6", m.Planned(number=6), Signer.fresh())
-        assert not await is_announced("a-1-5")
-        assert not await is_announced("a-1-6")
-        await say("open", "a-1-3", opening)
-        assert issuer.last_opened("a-1") == 3
-        # A board with an older journal plans what was opened already; another series has numbers of its own.
-        for game, number in (("a-1-2", 2), ("b-1-2", 2)):
-            await say("planned", game, m.Planned(number=number))
-        assert not await is_announced("a-1-2")
-        assert await is_announced("b-1-2")
-        await say("open", "a-1-3", replace(opening, slots=99))
-        with pytest.raises(ProtocolError, match="opened twice"):
-            ask(issuer, MEMBER, blinded, "a-1-3")
-        issuer.close()
-
-    MemoryBus().run(main)
+    issuer.close()

@@ -149,42 +149,36 @@ def test_a_service_reads_what_was_changed_and_takes_neither_an_older_trust_file_
     assert caplog.messages.count("trust file") == 4
 
 
-def test_a_board_offers_a_removed_resource_again_once_it_has_shown_a_later_certificate(folder):
+async def test_a_board_offers_a_removed_resource_again_once_it_has_shown_a_later_certificate(folder):
     packets = load_gateway(folder / "gateway.json").certificates
     remove_resources(folder, ["v1"])
     certify(folder, ["v1"], 400 * DAY)
     later = load_gateway(folder / "gateway.json").certificates["v1"]
 
-    async def main():
-        board = MemoryBroker().connect(Access("board"))
-        holds = Reservations(board, load_trust(folder / "trust.json"), hold=1, grace=1)
-        where = str(Topic("g", "resource", "v1"))
-        assert holds.removed() == {"v1"}
-        with pytest.raises(ProtocolError, match="removed"):
-            holds._certified(where, packets["v1"])
-        assert holds.removed() == {"v1"}
-        holds._certified(where, later)
-        assert holds.removed() == set()
-
-    asyncio.run(main())
+    board = MemoryBroker().connect(Access("board"))
+    holds = Reservations(board, load_trust(folder / "trust.json"), hold=1, grace=1)
+    where = str(Topic("g", "resource", "v1"))
+    assert holds.removed() == {"v1"}
+    with pytest.raises(ProtocolError, match="removed"):
+        holds._certified(where, packets["v1"])
+    assert holds.removed() == {"v1"}
+    holds._certified(where, later)
+    assert holds.removed() == set()
 
 
-def test_a_hub_takes_no_removed_resource_for_its_gateway(folder):
+async def test_a_hub_takes_no_removed_resource_for_its_gateway(folder):
     gateway = load_gateway(folder / "gateway.json")
     remove_resources(folder, ["v1"])
 
-    async def main():
-        hub = Hub(load_trust(folder / "trust.json"))
-        url = await hub.start()
-        packets = tuple(gateway.certificates.values())
-        with pytest.raises(Exception, match="removed this resource"):
-            await connect(url, credentials=Credentials("resource", gateway.signer, certificates=packets))
-        rest = tuple(load_gateway(folder / "gateway.json").certificates.values())
-        transport = await connect(url, credentials=Credentials("resource", gateway.signer, certificates=rest))
-        await transport.close()
-        await hub.stop()
-
-    asyncio.run(main())
+    hub = Hub(load_trust(folder / "trust.json"))
+    url = await hub.start()
+    packets = tuple(gateway.certificates.values())
+    with pytest.raises(Exception, match="removed this resource"):
+        await connect(url, credentials=Credentials("resource", gateway.signer, certificates=packets))
+    rest = tuple(load_gateway(folder / "gateway.json").certificates.values())
+    transport = await connect(url, credentials=Credentials("resource", gateway.signer, certificates=rest))
+    await transport.close()
+    await hub.stop()
 
 
 def asked(issuer, member, game):

@@ -331,7 +331,7 @@ def test_joins_and_reports_are_sent_again_until_the_board_has_said_that_it_has_t
         assert (seen["join"], seen["report"]) == expected, (lost, number)
 
 
-def test_a_report_is_in_time_also_if_its_table_came_late(memory_folder, issuer):
+async def test_a_report_is_in_time_also_if_its_table_came_late(virtual, memory_folder, issuer):
     class Late(MemoryTransport):
         def _deliver(self, topic, packet):
             deliver = super()._deliver
@@ -339,27 +339,22 @@ def test_a_report_is_in_time_also_if_its_table_came_late(memory_folder, issuer):
             late = times.joining + times.preparing + 0.6 * times.slot if "/table/" in topic else 0.0
             loop.call_at(max(late, loop.time()), deliver, topic, packet)
 
-    async def main():
-        broker = MemoryBroker(0)
+    broker = MemoryBroker(0)
 
-        async def join(role="device", name=""):
-            return broker.connect(Access(role, (name,)))
+    async def join(role="device", name=""):
+        return broker.connect(Access(role, (name,)))
 
-        await announce(join, issuer)
-        await Resources().serve(join)
-        journal = Journal(memory_folder / "board.db")
-        board = Board(broker.connect(Access("board")), KEYS["board"], journal, clock=clock, threads=False)
-        device, ledger = await player(Late(broker, Access()), memory_folder, 0, issuer, ReportMachine)
-        device.machine._offset = lambda: 0.99
-        result, played = await asyncio.gather(
-            board.play(GAME, opening(issuer, ReportRules(), "report", 1)), device.play()
-        )
-        assert result.matched == 1
-        assert played.resource is not None
-        ledger.close()
-        journal.close()
-
-    run_virtual(main())
+    await announce(join, issuer)
+    await Resources().serve(join)
+    journal = Journal(memory_folder / "board.db")
+    board = Board(broker.connect(Access("board")), KEYS["board"], journal, clock=clock, threads=False)
+    device, ledger = await player(Late(broker, Access()), memory_folder, 0, issuer, ReportMachine)
+    device.machine._offset = lambda: 0.99
+    result, played = await asyncio.gather(board.play(GAME, opening(issuer, ReportRules(), "report", 1)), device.play())
+    assert result.matched == 1
+    assert played.resource is not None
+    ledger.close()
+    journal.close()
 
 
 def test_messages_become_the_records_that_a_device_knows():

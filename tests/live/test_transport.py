@@ -220,30 +220,27 @@ async def test_metrics_count_what_happens_and_name_no_agent():
     await hub.stop()
 
 
-def test_a_client_whose_broker_is_gone_leaves_time_for_everything_else():
+async def test_a_client_whose_broker_is_gone_leaves_time_for_everything_else(virtual):
     """To ask a connection that has ended again and again, without a pause, once kept a new one from being made."""
 
     class Gone(MemoryTransport):
         async def _subscribe(self, pattern):
             raise TransportError(f"{pattern} is lost")
 
-    async def main():
-        broker = MemoryBroker()
-        gone, ticks = Gone(broker, Access()), 0
+    broker = MemoryBroker()
+    gone, ticks = Gone(broker, Access()), 0
 
-        async def tick():
-            nonlocal ticks
-            while True:
-                await asyncio.sleep(1)
-                ticks += 1
+    async def tick():
+        nonlocal ticks
+        while True:
+            await asyncio.sleep(1)
+            ticks += 1
 
-        task = asyncio.create_task(tick())
-        with pytest.raises(TransportError, match="There was no open of game morning in time"):
-            await Retained(gone).value(topic("open"), 60)
-        task.cancel()
-        assert ticks >= 59
-
-    run_virtual(main())
+    task = asyncio.create_task(tick())
+    with pytest.raises(TransportError, match="There was no open of game morning in time"):
+        await Retained(gone).value(topic("open"), 60)
+    task.cancel()
+    assert ticks >= 59
 
 
 async def test_a_subscription_that_failed_leaves_no_handler_behind(hub_bus, join):
