@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from palmatch.methods import METHODS
+
 # A busy machine is not a failure.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
-
-from palmatch.methods import METHODS
 
 # As in the command: looking for cycles as often as usual takes a seventh of the time of compiling kernels.
 gc.set_threshold(50_000)
@@ -40,7 +40,7 @@ def pytest_make_collect_report(collector):
 
 
 @pytest.fixture(autouse=True)
-def registered_methods() -> Iterator[None]:
+def registered_methods():
     """What a test registers, or loads by "module:name", is gone after it."""
     before = dict(METHODS)
     yield

@@ -1,18 +1,14 @@
 """What programme chairs ask for: least numbers, limits by attribute, runners-up, replacements without new reports."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from palmatch.matchers.required import required_units
 from palmatch.problem import Capacities, Limit, Requirements
-from running import Result
 from running import run_line as run
 
 WORDS = (
@@ -21,7 +17,7 @@ WORDS = (
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     chance = np.random.default_rng(4)
     write = {"papers": ["id", *(f"p{paper}" for paper in range(6))], "conflicts": ["p0,u0,-1", "p1,u0,-1"]}
     pairs = [(paper, user) for user in range(8) for paper in range(6)]
@@ -34,16 +30,16 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def match(folder: Path, out: str, *more: str) -> Result:
+def match(folder, out, *more):
     return run(WORDS, "--out", out, *more, folder=folder)
 
 
-def pairs(folder: Path, name: str) -> set[tuple[str, str]]:
+def pairs(folder, name):
     told = json.loads((folder / name).read_text())
     return {(one["user"], paper) for paper, users in told.items() for one in users}
 
 
-def test_least_numbers_and_limits_by_attribute_are_kept(folder: Path) -> None:
+def test_least_numbers_and_limits_by_attribute_are_kept(folder):
     limits = "--min-papers 1 --min-reviewers 2 --limits senior>=1,country<=1 --reviewers reviewers.csv"
     for method in ("hungarian-once", "hungarian-region", "hungarian"):
         result = match(folder, "a.json", limits, "--method", method)
@@ -74,13 +70,13 @@ def test_least_numbers_and_limits_by_attribute_are_kept(folder: Path) -> None:
         ("--method alma --alternates 1", "follow from reports or from regions alone"),
     ],
 )
-def test_what_cannot_be_required_is_said_in_a_sentence(folder: Path, more: str, words: str) -> None:
+def test_what_cannot_be_required_is_said_in_a_sentence(folder, more, words):
     result = match(folder, "a.json", more)
     assert (result.returncode, "Traceback" in result.stderr) == (2, False)
     assert words in " ".join(result.stderr.split()), result.stderr
 
 
-def test_alternates_are_the_best_by_reports_who_may_have_the_paper(folder: Path) -> None:
+def test_alternates_are_the_best_by_reports_who_may_have_the_paper(folder):
     for method in ("once", "hungarian-region"):
         assert match(folder, "a.json", "--alternates 3 --method", method).returncode == 0
         taken, others = pairs(folder, "a.json"), pairs(folder, "a.alternates.json")
@@ -96,7 +92,7 @@ def test_alternates_are_the_best_by_reports_who_may_have_the_paper(folder: Path)
 
 
 @pytest.mark.parametrize("method", ["once", "hungarian-once"])
-def test_whoever_declines_is_replaced_by_stored_reports_whatever_bids_are(folder: Path, method: str) -> None:
+def test_whoever_declines_is_replaced_by_stored_reports_whatever_bids_are(folder, method):
     assert match(folder, "a.json", "--method", method).returncode == 0
     again = f"--keep a.json --unavailable gone.csv --explain --seed 3 --method {method}"
     first = match(folder, "b.json", again)
@@ -116,7 +112,7 @@ def test_whoever_declines_is_replaced_by_stored_reports_whatever_bids_are(folder
     assert pairs(folder, "c.json") == after
 
 
-def test_a_replacement_needs_a_stored_report(folder: Path) -> None:
+def test_a_replacement_needs_a_stored_report(folder):
     match(folder, "a.json", "--capacity 1")
     told = json.loads((folder / "a.reports.json").read_text())
     told["reports"] = {}
@@ -129,7 +125,7 @@ def test_a_replacement_needs_a_stored_report(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_required_optimum_is_the_best_of_all_assignments(seed: int) -> None:
+def test_the_required_optimum_is_the_best_of_all_assignments(seed):
     chance = np.random.default_rng(seed)
     utilities = chance.random((3, 3))
     limits = (Limit("", np.array([0, 2]), 1, least=True), Limit("", np.array([1, 2]), 1, least=False))
