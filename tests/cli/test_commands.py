@@ -176,28 +176,6 @@ def test_street_lines_go_with_a_page(town):
     assert run(*words, "--page streets", folder=town).returncode == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("--method hungary",), ("'hungary'", "hungarian")),
-        (("--method limit",), ("'limit'",)),
-        (("--epsilon -1",), ("epsilon",)),
-        (("--delta 0",), ("delta",)),
-        (("--edge 0",), ("edge",)),
-        (("--edge nan",), ("edge",)),
-        (("--interest 0",), ("interest",)),
-        (("--origin here",), ("--origin",)),
-        (("--types types.csv",), ("--domain table",)),
-        (("--out missing/pairs.csv",), ("missing",)),
-        (("--out pairs.xlsx",), (".csv",)),
-        (("--spacing 0.001",), ("spacing",)),
-    ],
-)
-def test_mistakes_in_arguments_are_one_sentence_and_exit_status_2(town, arguments, words):
-    out = () if "--out" in " ".join(arguments) else ("--out pairs-of-mistake.csv",)
-    assert_one_sentence(run("match agents.csv vehicles.csv", *out, *arguments, folder=town), *words)
-
-
 @pytest.mark.parametrize(("agents", "resources"), [(1, 1), (1, 17), (17, 1), (17, 3)])
 def test_few_agents_or_few_resources_have_a_defined_answer(town, tmp_path, agents, resources):
     for name, count in (("agents", agents), ("vehicles", resources)):

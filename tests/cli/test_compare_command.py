@@ -67,33 +67,6 @@ def test_without_files_it_is_played_on_synthetic_data_and_says_so(tmp_path, doma
     assert name in result.stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("agents.csv",), ("resources is missing", "--pairs")),
-        (("--domain table",), ("--types FILE",)),
-        (("--types types.csv",), ("--domain table",)),
-        (("--epsilon 1,much",), ("--epsilon", "'1,much'")),
-        (("--epsilon 0,1",), ("epsilon=0",)),
-        (("--epsilon 1,1",), ("each of them once",)),
-        (("--methods twice",), ("'twice'", "once")),
-        (("--epsilon 1,2 --methods noise,random",), ("looks at its budget", "once")),
-        (("--runs 0",), ("runs=0",)),
-        (("--methods limit",), ("choose from",)),
-        (("--delta 2",), ("delta=2",)),
-        (("--edge 0",), ("edge",)),
-        (("absent.csv", "vehicles.csv"), ("absent.csv",)),
-        (("agents.csv vehicles.csv --page agents.csv",), ("agents.csv", "--out")),
-    ],
-)
-def test_mistakes_are_one_sentence_and_exit_status_2(town, arguments, words):
-    result = run("compare", *arguments, folder=town)
-    assert result.returncode == 2, result.stderr
-    assert len(result.stderr.strip().splitlines()) == 1
-    for word in words:
-        assert word in result.stderr
-
-
 def test_the_limit_is_a_row_at_every_budget_and_a_forbidden_area(town):
     words = ("compare agents.csv vehicles.csv", *QUICK, "--epsilon 0.5,2 --json limit.json")
     result = run(*words, "--methods limit,once --page limited", folder=town)

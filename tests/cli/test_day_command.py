@@ -89,36 +89,6 @@ def test_a_taxi_file_is_played_on_the_day_that_is_asked_for(tmp_path):
     assert pl.read_parquet(tmp_path / "study/day.parquet")["asked"].to_list() == [30, 10, 0, 0]
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (("--date", "2016-01-15"), "--date goes with --trips"),
-        (("--trips", "none.csv"), "none.csv does not exist; check the path of the taxi file"),
-        (("--trips", "none.csv", "--date", "monday"), "Expected a day such as 2016-01-15"),
-        (("--start", "8"), "Expected a time such as 08:00"),
-        (("--end", "25:00"), "from 00:00 to 24:00"),
-        (("--batch", "7"), "Expected --batch in seconds that fill an hour, such as 10, 30 or 60, got --batch 7."),
-        (("--batch", "0"), "Expected --batch above 0, got --batch 0."),
-        (("--start", "8:00", "--end", "07:30"), "Expected --end after --start 08:00, got --end 07:30."),
-        (("--start", "08:00:10"), "Expected --start at the beginning of a batch of 30 s, got --start 08:00:10."),
-        (("--patience", "-2"), "Expected --patience of at least 0, got --patience -2."),
-        (("--speed", "0"), "Expected --speed above 0, got --speed 0."),
-        (("--edge", "nan"), "Expected --edge above 0 and up to 100,000 metres, got --edge nan."),
-        (("--vehicles", "0"), "Expected --vehicles of at least 1, got --vehicles 0."),
-        (("--interest", "0"), "Expected --interest of at least 1, got --interest 0."),
-        (("--epsilon", "-1"), "Expected --epsilon from 0 to 1000, got --epsilon -1."),
-        (("--method", "alma-geo"), "one report a request, and alma-geo has none"),
-        (("--budget-per-day", "-1"), "Expected --budget-per-day from 0 to 1000, got --budget-per-day -1."),
-    ],
-)
-def test_a_mistake_is_one_sentence(tmp_path, words, sentence):
-    result = run("day", *words, "--out", "study", folder=tmp_path)
-    assert result.returncode == 2
-    assert sentence in result.stderr
-    assert result.stderr.count("\n") == 1
-    assert not (tmp_path / "study/day.parquet").exists()
-
-
 def test_an_agent_that_still_waits_at_the_end_is_in_the_file_and_counted_as_carried_over(tmp_path):
     words = (*SEEDED, "--end", "05:00:30", "--vehicles", 2)
     result = run(*words, "--json", "numbers.json", folder=tmp_path)

@@ -34,20 +34,3 @@ def test_without_crowds_there_is_a_bound_and_no_loss(town):
     (row,) = json.loads(result.stdout)["rows"]
     assert row["loss_mean"] is None
     assert row["welfare_at_most"] == row["certified"]
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("agents.csv",), "The file of the resources is missing"),
-        (("--domain table",), "only a city and a conference can be synthetic"),
-        (("agents.csv vehicles.csv --epsilon -1",), "Expected epsilon of at least 0"),
-        (("agents.csv vehicles.csv --epsilon 1,much",), "Expected numbers with commas"),
-        (("agents.csv vehicles.csv --delta 2",), "Expected delta of at least 0 and below 1"),
-    ],
-)
-def test_a_mistake_is_answered_with_a_sentence(town, words, said):
-    result = run("limit", *words, "--spacing 1000 --edge 3000 --crowds 2", folder=town)
-    assert result.returncode == 2
-    assert said in result.stderr
-    assert "Traceback" not in result.stderr

@@ -58,26 +58,6 @@ def test_regions_of_trips_are_shown():
     assert "matched with each other" in ended.stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ((TRIPS,), "add --pairs"),
-        ((TRIPS, TRIPS, "--pairs"), "leave the second file out"),
-        ((TRIPS, "--pairs", "--domain", "papers"), "--pairs goes with --domain mobility (shared rides)"),
-        ((TRIPS, "--pairs", "--capacity", 2), "every agent has one partner"),
-        ((TRIPS, "--pairs", "--method", "alma-geo"), "alma-geo matches agents to resources, not with each other"),
-        ((EXAMPLES / "agents.csv", "--pairs"), "expected one called 'to_lat'"),
-        ((EXAMPLES / "partners.csv", "--pairs", "--domain", "table"), "needs --types"),
-        ((TRIPS, "--pairs", "--spacing", 10), "choose a spacing of at least 100 m"),
-    ],
-)
-def test_what_cannot_be_matched_in_pairs_is_said_in_one_sentence(arguments, words, tmp_path):
-    ended = run("match", *arguments, "--out", tmp_path / "pairs.csv")
-    assert ended.returncode != 0
-    assert words in " ".join(ended.stderr.split())
-    assert "Traceback" not in ended.stderr
-
-
 def test_a_file_of_pairs_is_not_what_openreview_takes(tmp_path):
     ended = run("match", TRIPS, "--pairs", "--out", tmp_path / "pairs.json")
     assert "JSON is for papers" in ended.stderr

@@ -95,31 +95,3 @@ def test_the_papers_study_runs_on_files(tmp_path):
     assert "adds ln k to every ε" in page
     assert "on papers.csv and reviewers.csv</title>" in page
     assert "--papers papers.csv --reviewers reviewers.csv --areas 2,3 --runs 2<" in page
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (("mobility", "--at", "'2016-01-15 08:00:00'"), "--at goes with --trips"),
-        (("mobility --trips none.csv",), "none.csv"),
-        (("mobility --trips none.csv --at eight",), "Expected a time such as"),
-        (("mobility --seconds 60",), "up to 30 seconds"),
-        (("mobility --trips none.csv --seconds 0",), "more than 0 seconds"),
-        (("mobility --trips none.csv --seconds nan",), "more than 0 seconds"),
-        (("mobility --trips none.csv --at 2016-01-15T08:00:00Z",), "without a zone"),
-        (("mobility --edges 1000,x",), "Expected numbers with commas"),
-        (("mobility --runs 0",), "at least 1 run"),
-        (("papers --papers papers.csv",), "--papers and --reviewers go together"),
-        (("papers --areas 99",), "Expected --areas from 1 to 25, as many as there are, got --areas 99."),
-        (("papers --areas 3,0",), "Expected --areas from 1 to 25, as many as there are, got --areas 0."),
-        (("papers --areas 25",), "16,777,216 possible reviewers, more than"),
-        (("papers --areas nan",), "Expected whole numbers with commas between them, got --areas='nan'."),
-        (("papers --areas inf",), "Expected whole numbers with commas between them, got --areas='inf'."),
-    ],
-)
-def test_a_mistake_is_one_sentence(tmp_path, words, sentence):
-    result = run("reproduce", *words, "--out study", folder=tmp_path)
-    assert result.returncode == 2
-    assert sentence in result.stderr
-    assert "Traceback" not in result.stderr
-    assert not (tmp_path / "study/report.html").exists()
