@@ -82,9 +82,6 @@ def test_a_pause_of_all_devices_leaves_the_matching_and_the_charges_of_the_batch
     assert [int(spent > 0) for _, spent, _ in devices] == expected.charged.tolist()
 
 
-# The rules alone
-
-
 def bidding(agents, resources):
     """Rules after the tables of agents in one region."""
     places = np.linspace(0.0, 0.004, resources)
@@ -167,9 +164,6 @@ def test_of_two_bids_of_an_agent_the_first_one_counts_and_no_agent_holds_two():
     rules.close(0, [bid(tags[0], "v0", 2.0), bid(tags[0], "v1", 2.0)])
     rules.close(1, [bid(tags[0], "v2", 2.0), bid(tags[1], "v1", 2.0)])
     assert rules.outcome().holders == {"v0": tags[0], "v1": tags[1]}
-
-
-# Slots that fit the crowd
 
 
 @pytest.mark.parametrize(("resources", "asked", "slot"), [(3, None, 5.0), (10_000, None, 7.5), (10_000, 2.0, 2.0)])

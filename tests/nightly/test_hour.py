@@ -3,17 +3,13 @@
 `PALMATCH_HOUR=600 python -m pytest -s tests/nightly/test_hour.py` plays for ten minutes, and tells memory game by game.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
-import ssl
 import subprocess
 import sys
 import time
 from collections import defaultdict
 from contextlib import AsyncExitStack, suppress
-from pathlib import Path
 from statistics import linear_regression
 from typing import Any
 
@@ -29,7 +25,7 @@ from palmatch.errors import TransportError
 from palmatch.live.keys import Signer, load_secret
 from palmatch.live.ops import allow_files
 from palmatch.live.session import Device, GameResult, MatchRequest, issuer_at
-from palmatch.live.transport import Transport, authority, connect
+from palmatch.live.transport import authority, connect
 from palmatch.live.trust import TrustFile
 from running import run
 
@@ -47,7 +43,7 @@ TIMES = "--every 20s --joining 8s --slot 4s --hold 1s --grace 1s"
 class Site:
     """The parties of one machine, each by its documented command, and 300 devices in this process."""
 
-    def __init__(self, folder: Path, transport: str, stack: AsyncExitStack) -> None:
+    def __init__(self, folder, transport, stack):
         self.folder, self.stack = folder, stack
         self.bus, self.tokens = str(free_port()), str(free_port())
         places = np.random.default_rng(5).uniform((40.70, -74.0), (40.73, -73.96), (DEVICES + RESOURCES, 2))
@@ -87,16 +83,16 @@ class Site:
         for name in self.commands:
             self.start(name)
 
-    def do(self, *words: str) -> None:
+    def do(self, *words):
         told = run(*words, folder=self.folder)
         assert told.returncode == 0, told.stderr
 
-    def renew(self) -> None:
+    def renew(self):
         issued = self.authority.issue_cert("localhost")
         (self.folder / "chain.pem").write_bytes(b"".join(part.bytes() for part in issued.cert_chain_pems))
         (self.folder / "key.pem").write_bytes(issued.private_key_pem.bytes())
 
-    def start(self, name: str) -> None:
+    def start(self, name):
         if name == "broker":
             log = self.stack.enter_context((self.folder / "broker.log").open("ab"))
             command = [str(MOSQUITTO), "-c", self.folder / "broker" / "mosquitto.conf"]
@@ -104,20 +100,20 @@ class Site:
         else:
             self.parties[name] = self.service(self.commands[name])
 
-    def service(self, words: str) -> Service:
+    def service(self, words):
         return Service([*PALMATCH, "live", *words.split()], self.folder)
 
-    def process(self, name: str) -> subprocess.Popen[Any]:
+    def process(self, name):
         party = self.parties[name]
         return party.process if isinstance(party, Service) else party
 
-    def take_results(self) -> None:
+    def take_results(self):
         """Note what the board has said of games."""
         for event in self.parties["board"].events:
             if event["event"] == "result":
                 self.matched[event["game"]] = event["matched"]
 
-    async def kill(self, name: str) -> None:
+    async def kill(self, name):
         """End a party at once, and start it again by the same command."""
         self.take_results()
         self.process(name).kill()
@@ -127,7 +123,7 @@ class Site:
         await asyncio.sleep(1.0)
         self.start(name)
 
-    async def kill_device(self) -> None:
+    async def kill_device(self):
         """A device that dies when it has been charged goes on by the same command, and pays nothing more."""
         words = f"{self.device} --at 40.715,-73.98 --ledger killed.ledger --member keys/member-m{DEVICES}.key"
         for event in ("joining", "checked", None):
@@ -140,7 +136,7 @@ class Site:
         # The game that it was in, and one more where it got nothing.
         assert {event["charged"] for event in one.events if event["event"] == "result"} == {0.0}
 
-    async def play(self, number: int) -> None:
+    async def play(self, number):
         """Play game after game, each for a new request."""
         own, tls = self.folder / f"device {number}", authority(self.folder / "authority.pem")
         own.mkdir()
@@ -158,7 +154,7 @@ class Site:
                     self.results[name][number], _ = await device.play(transport, name, wish)
                 assert ledger.spent() <= units_of(EPSILON) * len(seen)
 
-    async def look(self) -> None:
+    async def look(self):
         """Note what each process holds after each game."""
         games = 0
         while True:
@@ -170,7 +166,7 @@ class Site:
                 self.memory["devices"].append(own_megabytes(os.getpid()))
                 sys.stdout.write(f"{ {name: round(found[-1], 2) for name, found in self.memory.items()} }\n")
 
-    async def trouble(self) -> None:
+    async def trouble(self):
         """Kill each party in turn, then renew the certificates, then take the processors, then leave all in peace."""
         began = time.monotonic()
         number = 0
@@ -192,21 +188,21 @@ class Site:
         looking.cancel()
         self.ended.set()
 
-    async def run(self) -> None:
+    async def run(self):
         async with asyncio.TaskGroup() as group:
             for number in range(DEVICES):
                 group.create_task(self.play(number))
             group.create_task(self.trouble())
         self.take_results()
 
-    def close(self) -> None:
+    def close(self):
         for name in reversed(self.parties):
             if self.process(name).poll() is None:
                 self.process(name).terminate()
             self.process(name).wait(120)
 
 
-async def reached(url: str, tls: ssl.SSLContext) -> Transport:
+async def reached(url, tls):
     async with asyncio.timeout(LONGEST):
         while True:
             with suppress(TransportError):
@@ -216,14 +212,12 @@ async def reached(url: str, tls: ssl.SSLContext) -> Transport:
 
 @pytest.mark.timeout(4000)
 @pytest.mark.parametrize("transport", ["hub", "mqtt"])
-def test_an_hour_of_games_loses_nothing_leaves_nobody_waiting_and_keeps_no_memory(
-    transport: str, tmp_path: Path
-) -> None:
+def test_an_hour_of_games_loses_nothing_leaves_nobody_waiting_and_keeps_no_memory(transport, tmp_path):
     if transport == "mqtt" and MOSQUITTO is None:
         pytest.skip("Mosquitto is not installed (apt-get install mosquitto)")
     allow_files(8 * DEVICES)
 
-    async def main() -> Site:
+    async def main():
         async with AsyncExitStack() as stack:
             site = Site(tmp_path, transport, stack)
             stack.callback(site.close)
