@@ -1,9 +1,6 @@
 """Feeds of what is free: vehicles and stations of GBFS by address, charging locations of OCPI, and reservations."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -34,12 +31,12 @@ STATES = [
 
 
 @pytest.fixture
-def server() -> Iterator[tuple[str, dict[str, Any]]]:
+def server():
     """An address, and what it answers by path."""
     answers: dict[str, Any] = {}
 
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+        def do_GET(self):
             found = answers.get(self.path)
             self.send_response(404 if found is None else 200)
             if self.path == "/page":
@@ -47,7 +44,7 @@ def server() -> Iterator[tuple[str, dict[str, Any]]]:
             self.end_headers()
             self.wfile.write(b"" if found is None else json.dumps(found).encode())
 
-        def log_message(self, *_: Any) -> None:
+        def log_message(self, *_):
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
@@ -58,7 +55,7 @@ def server() -> Iterator[tuple[str, dict[str, Any]]]:
         thread.join()
 
 
-def system(url: str, version: int = 3) -> dict[str, Any]:
+def system(url, version=3):
     """The feeds of a system, in the words of a version of GBFS."""
     vehicles = "vehicle_status" if version == 3 else "free_bike_status"
     names = ("system_information", "station_information", "station_status", vehicles)
@@ -71,7 +68,7 @@ def system(url: str, version: int = 3) -> dict[str, Any]:
     }
 
 
-def test_free_vehicles_are_read_from_a_file(tmp_path: Path) -> None:
+def test_free_vehicles_are_read_from_a_file(tmp_path):
     file = tmp_path / "vehicle_status.json"
     file.write_text(json.dumps({"version": "3.0", "data": {"vehicles": VEHICLES[:4]}}))
     for found in (read_points(file, role="resources"), read_resources(file)):
@@ -84,15 +81,12 @@ def test_free_vehicles_are_read_from_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_a_system_is_found_by_its_address_and_what_stations_lend_are_capacities(
-    server: tuple[str, dict[str, Any]], version: int
-) -> None:
+def test_a_system_is_found_by_its_address_and_what_stations_lend_are_capacities(server, version):
     url, answers = server
     answers |= system(url, version)
     # A path takes one of two slashes.
     found = read_points(Path(f"{url}/gbfs.json"), role="resources")
     assert found.ids == ("s1", "s2", "s3", "s4", "a", "d")
-    assert found.units is not None
     assert found.units.tolist() == [3, 0, 2, 0, 1, 1]
     # Live, each vehicle of a station is a resource of its own.
     assert read_resources(Path(f"{url}/gbfs.json")).ids == ("s1#1", "s1#2", "s1#3", "s3#1", "s3#2", "a", "d")
@@ -111,12 +105,11 @@ LOCATIONS = [
 ]
 
 
-def test_chargers_of_ocpi_are_matched_and_reserved(tmp_path: Path) -> None:
+def test_chargers_of_ocpi_are_matched_and_reserved(tmp_path):
     for content in (LOCATIONS, {"data": LOCATIONS, "status_code": 1000}):
         (tmp_path / "locations.json").write_text(json.dumps(content))
         found = read_points(tmp_path / "locations.json", role="resources")
         assert found.ids == ("LOC0", "LOC1")
-        assert found.units is not None
         assert found.units.tolist() == [2, 2]
     (tmp_path / "one.json").write_text(json.dumps(LOCATIONS[0]))
     assert free_evses(tmp_path / "one.json") == {"LOC0": ["0-1", "0-3"]}
@@ -146,13 +139,13 @@ def test_chargers_of_ocpi_are_matched_and_reserved(tmp_path: Path) -> None:
         ('{"data": {"feeds": [{"name": "vehicle_status", "url": "file:///etc/passwd"}]}}', "expected an address"),
     ],
 )
-def test_a_feed_that_cannot_be_used_is_refused_in_a_sentence(tmp_path: Path, content: str, words: str) -> None:
+def test_a_feed_that_cannot_be_used_is_refused_in_a_sentence(tmp_path, content, words):
     (tmp_path / "feed.json").write_text(content)
     with pytest.raises(InputError, match=words):
         read_points(tmp_path / "feed.json", role="resources")
 
 
-def test_an_address_that_does_not_answer_is_refused_in_a_sentence(server: tuple[str, dict[str, Any]]) -> None:
+def test_an_address_that_does_not_answer_is_refused_in_a_sentence(server):
     url, answers = server
     gone = [{"name": "vehicle_status", "url": f"{url}/gone"}]
     answers |= system(url) | {"/page": LOCATIONS, "/other": {"data": {"feeds": gone}}}
