@@ -1,5 +1,6 @@
 """One report: its chances keep the guarantee exactly, and after it nothing looks at the truth."""
 
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 
@@ -157,6 +158,27 @@ def test_types_are_compared_by_columns_in_which_they_differ(seed, types, columns
     differ = [column for column in utilities.T if len(set(column.tolist())) > 1] or [utilities[:, 0]]
     step = -(-len(differ) // max(64, 64 * 121 // types))
     assert np.array_equal(informative_columns(utilities), np.column_stack(differ[::step]))
+
+
+def test_after_the_report_nothing_looks_at_the_truth():
+    batch = pm.data.city.batch(5.0)
+    problem = pm.mobility.problem(batch.requests, batch.vehicles, edge=2000)
+    keys = keys_of(problem.agent_ids)
+    here = reporting(Workspace(problem), Settings())
+    # All agents elsewhere in the same cell of the same square: the same reports, so the same matching.
+    moved = problem.types.copy()
+    for agent, number in enumerate(here.channel_of):
+        region, channel = here.region_of_channel[number], here.channels[number]
+        moved[agent] = region.types[np.flatnonzero(channel.cell_of == here.cell[agent])[-1]]
+    elsewhere = replace(problem, types=moved)
+    there = reporting(Workspace(elsewhere), Settings())
+    for seed in range(5):
+        np.testing.assert_array_equal(
+            draw_reports(here, randomness(keys, seed)), draw_reports(there, randomness(keys, seed))
+        )
+        one, two = pm.match(problem, "once", seed=seed), pm.match(elsewhere, "once", seed=seed)
+        np.testing.assert_array_equal(one.resource_of, two.resource_of)
+    np.testing.assert_array_equal(here.opening, there.opening)
 
 
 def test_reports_do_not_follow_from_what_is_published():

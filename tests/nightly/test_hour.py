@@ -212,7 +212,7 @@ async def reached(url, tls):
 
 @pytest.mark.timeout(4000)
 @pytest.mark.parametrize("transport", ["hub", "mqtt"])
-def test_an_hour_of_games_loses_nothing_leaves_nobody_waiting_and_keeps_no_memory(transport, tmp_path):
+def test_an_hour_of_games_loses_nothing_leaves_no_device_waiting_and_keeps_no_memory(transport, tmp_path):
     if transport == "mqtt" and MOSQUITTO is None:
         pytest.skip("Mosquitto is not installed (apt-get install mosquitto)")
     allow_files(8 * DEVICES)
