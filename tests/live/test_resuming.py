@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from live.buses import FLEET, FLEET_KEYS, KEYS, TRUST, MemoryBus
+from live.buses import FLEET, FLEET_KEYS, KEYS, TRUST
 from live.conftest import MOSQUITTO, RUN_AS, Broker, free_port
 from live.listening import clock
 from live.memory import MemoryBroker
@@ -161,47 +161,44 @@ async def announce(transport, issuer, games):
 
 
 @pytest.mark.parametrize("protocol", ["report", "bids"])
-def test_a_device_whose_result_is_lost_goes_on_to_a_newer_game(memory_folder, issuer, protocol):
+async def test_a_device_whose_result_is_lost_goes_on_to_a_newer_game(join, memory_folder, issuer, protocol):
     async def ask(_, blinded):
         return tokens.blind_sign(issuer, blinded)
 
-    async def main(join):
-        arrivals: list[Arrival] = []
-        await Gateway(await join("resource", "fleet"), TRUST, FLEET_KEYS, arrivals.append).start()
-        await announce(await join("issuer"), issuer, 4)
-        journal = Journal(memory_folder / "board.db")
-        board = Board(await join("board"), KEYS["board"], journal, clock=clock, threads=False)
-        playing = asyncio.create_task(run_board(board, TRUST, offered, schedule(protocol), games=4, series="game"))
+    arrivals: list[Arrival] = []
+    await Gateway(await join("resource", "fleet"), TRUST, FLEET_KEYS, arrivals.append).start()
+    await announce(await join("issuer"), issuer, 4)
+    journal = Journal(memory_folder / "board.db")
+    board = Board(await join("board"), KEYS["board"], journal, clock=clock, threads=False)
+    playing = asyncio.create_task(run_board(board, TRUST, offered, schedule(protocol), games=4, series="game"))
 
-        async def live(number, deaf):
-            own = memory_folder / str(number)
-            own.mkdir()
-            transport, cut_off = await join(), []
-            subscribe = transport.subscribe
+    async def live(number, deaf):
+        own = memory_folder / str(number)
+        own.mkdir()
+        transport, cut_off = await join(), []
+        subscribe = transport.subscribe
 
-            async def partly(pattern, handler):
-                if deaf and str(pattern) == "pm/1/game-1/result":
-                    return
-                await subscribe(pattern, handler)
+        async def partly(pattern, handler):
+            if deaf and str(pattern) == "pm/1/game-1/result":
+                return
+            await subscribe(pattern, handler)
 
-            transport.subscribe = partly
-            seen: list[str] = []
-            with Ledger(own / "ledger", agent=str(number), lifetime=units_of(8.0)) as ledger:
-                device = Device(TRUST, own, ledger, ask, clock=clock)
-                while True:
-                    seen.append(await device.next_game(transport, 600, seen))
-                    played, _ = await device.play(transport, seen[-1], MatchRequest("ride", PLACES[number], 4.0))
-                    cut_off.append(played.cut_off)
-                    if played.resource is not None:
-                        return ledger.spent(), cut_off, played.resource
+        transport.subscribe = partly
+        seen: list[str] = []
+        with Ledger(own / "ledger", agent=str(number), lifetime=units_of(8.0)) as ledger:
+            device = Device(TRUST, own, ledger, ask, clock=clock)
+            while True:
+                seen.append(await device.next_game(transport, 600, seen))
+                played, _ = await device.play(transport, seen[-1], MatchRequest("ride", PLACES[number], 4.0))
+                cut_off.append(played.cut_off)
+                if played.resource is not None:
+                    return ledger.spent(), cut_off, played.resource
 
-        heard, deaf = await asyncio.gather(live(0, False), live(1, True))
-        assert heard[:2] == (units_of(4.0), [False])
-        assert deaf[:2] == (units_of(4.0), [True, False])
-        playing.cancel()
-        journal.close()
-
-    MemoryBus().run(main)
+    heard, deaf = await asyncio.gather(live(0, False), live(1, True))
+    assert heard[:2] == (units_of(4.0), [False])
+    assert deaf[:2] == (units_of(4.0), [True, False])
+    playing.cancel()
+    journal.close()
 
 
 async def test_the_last_ten_games_are_published_again_from_the_journal(virtual, memory_folder, issuer):

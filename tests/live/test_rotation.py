@@ -7,7 +7,6 @@ from functools import partial
 import numpy as np
 import pytest
 
-from live.buses import MemoryBus
 from live.examples import MESSAGES, PARTITION
 from live.listening import clock
 from palmatch.cli.live_services import fetch_over_tls
@@ -55,7 +54,7 @@ def signed_opening(signer, joins_close):
     return decode(topic, signer.packet(topic, content))
 
 
-def test_board_and_issuer_get_new_keys_between_games_and_no_device_is_started_again(keys, memory_folder):
+async def test_board_and_issuer_get_new_keys_between_games_and_no_device_is_started_again(join, keys, memory_folder):
     """Over three games, with a gateway and devices that are given nothing but an address."""
     copies = [memory_folder / f"trust-{number}.json" for number in range(3)]
     for copy in copies:
@@ -65,65 +64,60 @@ def test_board_and_issuer_get_new_keys_between_games_and_no_device_is_started_ag
         assert url == ADDRESS
         return (keys / "trust.json").read_bytes()
 
-    async def main(join):
-        trusted = TrustFile(keys / "trust.json")
-        issuer = Issuer(memory_folder / "issuer.db", key_of(keys, "issuer", trusted.trust.issuer))
-        issuer.follow(keys / "members.txt")
-        await Announcer(await join("issuer"), issuer, trusted, partial(key_of, keys, "issuer")).start()
-        arrivals: list[Arrival] = []
-        gateway = Gateway(
-            await join("resource", "fleet"), trusted, load_gateway(keys / "gateway.json"), arrivals.append
-        )
-        await gateway.start()
-        journal = Journal(memory_folder / "board.db")
-        old = key_of(keys, "board", trusted.trust.board)
-        board = Board(await join("board"), old, journal, clock=clock, threads=False)
-        finished: list[str] = []
+    trusted = TrustFile(keys / "trust.json")
+    issuer = Issuer(memory_folder / "issuer.db", key_of(keys, "issuer", trusted.trust.issuer))
+    issuer.follow(keys / "members.txt")
+    await Announcer(await join("issuer"), issuer, trusted, partial(key_of, keys, "issuer")).start()
+    arrivals: list[Arrival] = []
+    gateway = Gateway(await join("resource", "fleet"), trusted, load_gateway(keys / "gateway.json"), arrivals.append)
+    await gateway.start()
+    journal = Journal(memory_folder / "board.db")
+    old = key_of(keys, "board", trusted.trust.board)
+    board = Board(await join("board"), old, journal, clock=clock, threads=False)
+    finished: list[str] = []
 
-        def between(name, _):
-            finished.append(name)
-            if len(finished) == 1:
-                rotate(keys, ["board", "issuer"])
+    def between(name, _):
+        finished.append(name)
+        if len(finished) == 1:
+            rotate(keys, ["board", "issuer"])
 
-        async def live(number, name):
-            own = memory_folder / name
-            own.mkdir()
-            member = Signer(load_secret(keys / f"member-{name}.key"))
+    async def live(number, name):
+        own = memory_folder / name
+        own.mkdir()
+        member = Signer(load_secret(keys / f"member-{name}.key"))
 
-            async def ask(game, blinded):
-                request = token_request(member, game, blinded)
-                return read_reply(body_of(issuer.answer(request[64:], request[:64]))).blind_signature
+        async def ask(game, blinded):
+            request = token_request(member, game, blinded)
+            return read_reply(body_of(issuer.answer(request[64:], request[:64]))).blind_signature
 
-            transport, seen = await join(), list[str]()
-            with Ledger(own / "ledger", agent=name, lifetime=units_of(20.0)) as ledger:
-                device = Device(TrustFile(copies[number], get), own, ledger, ask, clock=clock)
-                while len(seen) < 3:
-                    seen.append(await device.next_game(transport, 3000, seen))
-                    played, _ = await device.play(transport, seen[-1], MatchRequest(seen[-1], AT[number], 4.0))
-                    assert (played.answer, played.cut_off) == ("Accepted", False)
-                return len(seen)
+        transport, seen = await join(), list[str]()
+        with Ledger(own / "ledger", agent=name, lifetime=units_of(20.0)) as ledger:
+            device = Device(TrustFile(copies[number], get), own, ledger, ask, clock=clock)
+            while len(seen) < 3:
+                seen.append(await device.next_game(transport, 3000, seen))
+                played, _ = await device.play(transport, seen[-1], MatchRequest(seen[-1], AT[number], 4.0))
+                assert (played.answer, played.cut_off) == ("Accepted", False)
+            return len(seen)
 
-        schedule = Schedule("report", (0.0, 4.0), every=120, joining=40, preparing=1, slot=2)
-        cars = Points("", NAMES, CARS[:, 0], CARS[:, 1], None, None, ())
-        boards = run_board(
-            board, trusted, lambda: cars, schedule, games=3, finished=between, keys=lambda: keys_of(keys, "board")
-        )
-        _, *games = await asyncio.gather(boards, *(live(number, name) for number, name in enumerate(("ada", "bob"))))
-        assert games == [3, 3]
-        assert len(arrivals) == 6
-        # The names go on, and each game is signed by one key from its opening to its end.
-        assert [name.rpartition("-")[2] for name in finished] == ["1", "2", "3"]
-        assert len({name.rpartition("-")[0] for name in finished}) == 1
-        new = load_trust(keys / "trust.json")
-        assert new.board != old.public
-        for name, key in zip(finished, (old.public, new.board, new.board), strict=True):
-            trust = replace(new, board=key)
-            assert all(trust.board_says(said, type(said.message)) for said in journal.said(name))
-        assert load_trust(copies[0]).version == new.version
-        issuer.close()
-        journal.close()
-
-    MemoryBus().run(main)
+    schedule = Schedule("report", (0.0, 4.0), every=120, joining=40, preparing=1, slot=2)
+    cars = Points("", NAMES, CARS[:, 0], CARS[:, 1], None, None, ())
+    boards = run_board(
+        board, trusted, lambda: cars, schedule, games=3, finished=between, keys=lambda: keys_of(keys, "board")
+    )
+    _, *games = await asyncio.gather(boards, *(live(number, name) for number, name in enumerate(("ada", "bob"))))
+    assert games == [3, 3]
+    assert len(arrivals) == 6
+    # The names go on, and each game is signed by one key from its opening to its end.
+    assert [name.rpartition("-")[2] for name in finished] == ["1", "2", "3"]
+    assert len({name.rpartition("-")[0] for name in finished}) == 1
+    new = load_trust(keys / "trust.json")
+    assert new.board != old.public
+    for name, key in zip(finished, (old.public, new.board, new.board), strict=True):
+        trust = replace(new, board=key)
+        assert all(trust.board_says(said, type(said.message)) for said in journal.said(name))
+    assert load_trust(copies[0]).version == new.version
+    issuer.close()
+    journal.close()
 
 
 def test_a_game_that_was_opened_under_a_key_that_was_replaced_goes_on_under_it_and_none_is_opened_later(keys):
