@@ -213,7 +213,7 @@ class Quoting(Chargers):
 
 @pytest.mark.parametrize("broken", [*(broken for broken, _ in BROKEN), Quoting], ids=lambda broken: broken.__name__)
 @given(drivers=st.lists(st.tuples(st.integers(0, 48), st.integers(0, 1)), min_size=2, max_size=9))
-@settings(deadline=None, max_examples=5)
+@settings(max_examples=5)
 def test_no_message_about_a_domain_shows_a_type_or_a_utility(broken, drivers):
     # Only what is private has more than two decimals.
     types, told = np.array(drivers) + 0.7316452, ""
