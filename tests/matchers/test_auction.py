@@ -132,7 +132,7 @@ def test_threads_change_nothing_in_an_auction(monkeypatch):
     assert together.rounds == alone.rounds
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 10**6), lists=st.integers(1, 8), limited=st.booleans())
 def test_holders_make_room_for_those_that_were_cut_off_within_all_limits(seed, lists, limited):
     chance = np.random.default_rng(seed)
