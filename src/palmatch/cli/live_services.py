@@ -14,7 +14,7 @@ import sys
 import time
 import urllib.request
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
@@ -52,8 +52,6 @@ from palmatch.live.transport.hub import HttpServer, is_loopback, monitor
 from palmatch.live.transport.socket import Limits
 from palmatch.live.trust import (
     DAY_MS,
-    GatewayKeys,
-    Trusted,
     TrustFile,
     add_members,
     certify,
@@ -516,56 +514,42 @@ async def serve_resource(keys_file: Path, trust_file: Path, most: int | None, wh
             figures |= dict(zip(("latitude", "longitude"), arrival.position, strict=True))
         voice.tell("arrival", f"{arrival.game}: {arrival.resource} {what}", figures)
 
+    async def serving() -> Transport:
+        """Serve the resources that have a certificate, on a connection whose rights are those that it begins with."""
+        keys = load_gateway(keys_file)
+        credentials = Credentials("resource", keys.signer, certificates=tuple(keys.certificates.values()))
+        transport = await _connected(voice, where, "gateway", credentials)
+        await Gateway(transport, trusted, keys, coming.put_nowait).start()
+        number = len(keys.certificates)
+        voice.tell("serving", f"Serving {show.counted(number, 'resource')}.", {"resources": number})
+        return transport
+
+    read, coming, served = stamp_of(keys_file), asyncio.Queue[Arrival](), 0
+    told: deque[tuple[str, str]] = deque(maxlen=_REMEMBERED)
     try:
-        await _serve_arrivals(arrived, keys_file, most, opened, partial(_serving, voice, trusted, where))
+        opened.append(await serving())
+        while most is None or served < most:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_AGAIN_SECONDS):
+                    arrival = await coming.get()
+                    # A gateway with new certificates begins anew, and devices hand over until they have an answer.
+                    if (arrival.game, arrival.resource) not in told:
+                        served += 1
+                        told.append((arrival.game, arrival.resource))
+                        arrived(arrival)
+            if (found := stamp_of(keys_file)) != read:
+                read = found
+                try:
+                    opened.insert(0, await serving())
+                    await opened.pop().close()
+                except (InputError, TransportError) as error:
+                    _LOG.warning("gateway keys", extra={"reason": str(error)})
+        # The answer to the last one is still to be sent.
+        await asyncio.sleep(0.5)
     finally:
         for transport in opened:
             await transport.close()
         await _end(watched)
-
-
-async def _serve_arrivals(
-    arrived: Callable[[Arrival], None],
-    keys_file: Path,
-    most: int | None,
-    opened: list[Transport],
-    serving: Callable[[GatewayKeys, asyncio.Queue[Arrival]], Awaitable[Transport]],
-) -> None:
-    """Tell of arrivals, and begin anew with other keys when these have changed."""
-    read, coming = stamp_of(keys_file), asyncio.Queue[Arrival]()
-    opened.append(await serving(load_gateway(keys_file), coming))
-    told: deque[tuple[str, str]] = deque(maxlen=_REMEMBERED)
-    served = 0
-    while most is None or served < most:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_AGAIN_SECONDS):
-                arrival = await coming.get()
-                # A gateway with new certificates begins anew, and devices hand over until they have an answer.
-                if (arrival.game, arrival.resource) not in told:
-                    served += 1
-                    told.append((arrival.game, arrival.resource))
-                    arrived(arrival)
-        if (found := stamp_of(keys_file)) != read:
-            read = found
-            try:
-                opened.insert(0, await serving(load_gateway(keys_file), coming))
-                await opened.pop().close()
-            except (InputError, TransportError) as error:
-                _LOG.warning("gateway keys", extra={"reason": str(error)})
-    # The answer to the last one is still to be sent.
-    await asyncio.sleep(0.5)
-
-
-async def _serving(
-    voice: Voice, trusted: Trusted, where: Network, keys: GatewayKeys, coming: asyncio.Queue[Arrival]
-) -> Transport:
-    """Serve the resources that have a certificate, on a connection of their own: its rights are those it began with."""
-    credentials = Credentials("resource", keys.signer, certificates=tuple(keys.certificates.values()))
-    transport = await _connected(voice, where, "gateway", credentials)
-    await Gateway(transport, trusted, keys, coming.put_nowait).start()
-    number = len(keys.certificates)
-    voice.tell("serving", f"Serving {show.counted(number, 'resource')}.", {"resources": number})
-    return transport
 
 
 async def serve_issuer(folder: Path, listening: Listening, where: Network, telling: Telling) -> None:

@@ -357,7 +357,27 @@ def compare(
         for method in names
         for budget in (budgets if METHODS.find(method).spends else budgets[:1])
     ]
-    shown, found = _play_cells(problem, cells, runs=runs, seed=seed, redraw=redraw, progress=progress)
+    seeds = [None if seed is None else stream(seed, run) for run in range(runs)]
+    turns, done, tell = (
+        1 if isinstance(problem, Problem | Workspace) and not redraw else runs,
+        0,
+        progress or (lambda *_: None),
+    )
+    shown, found = None, [list[Run]() for _ in cells]
+    tell("methods", done, turns * len(cells))
+    for workspace, own in _workspaces(problem, seeds, redraw=redraw, seed=seed):
+        shown, best = shown or workspace.problem, optimal_welfare(workspace.problem)
+        # They serve all methods, so that every run is a simulation, also a fresh one.
+        draws = [replace(workspace.randomness(one), simulated=True) for one in own]
+        for results, (method, settings_there) in zip(found, cells, strict=True):
+            # Only what is done before play takes long enough to be worth a bar of its own.
+            workspace.on_progress = progress
+            ready = prepare(workspace, method, settings=settings_there)
+            workspace.on_progress = None
+            results += _play_runs(ready, draws, best)
+            done += 1
+            tell("methods", done, turns * len(cells))
+    assert shown is not None
     # The same crowds in every comparison, so that it has the same limit.
     bounds = limit(shown, budgets, delta=chosen.delta, seed=0, progress=progress) if redraw else None
     rows = {method: list[Row]() for method in methods}
@@ -401,40 +421,6 @@ def _losses(runs: Sequence[Run]) -> FloatArray:
 
 def _spread(values: FloatArray) -> Spread:
     return Spread(float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else 0.0)
-
-
-def _play_cells(
-    problem: Problems,
-    cells: Sequence[tuple[str, Settings]],
-    *,
-    runs: int,
-    seed: int | None,
-    redraw: bool,
-    progress: StageProgress | None,
-) -> tuple[Problem, list[list[Run]]]:
-    """Return the (first) problem, and all runs of each method with its settings, on the same problems and draws.
-
-    With `redraw` a run's problem has agents drawn from the public prior of the (first) problem.
-    """
-    seeds = [None if seed is None else stream(seed, run) for run in range(runs)]
-    shown, played = None, [list[Run]() for _ in cells]
-    turns, done = 1 if isinstance(problem, Problem | Workspace) and not redraw else runs, 0
-    tell = progress or (lambda *_: None)
-    tell("methods", done, turns * len(cells))
-    for workspace, own in _workspaces(problem, seeds, redraw=redraw, seed=seed):
-        shown, best = shown or workspace.problem, optimal_welfare(workspace.problem)
-        # They serve all methods, so that every run is a simulation, also a fresh one.
-        draws = [replace(workspace.randomness(one), simulated=True) for one in own]
-        for results, (method, settings) in zip(played, cells, strict=True):
-            # Only what is done before play takes long enough to be worth a bar of its own.
-            workspace.on_progress = progress
-            ready = prepare(workspace, method, settings=settings)
-            workspace.on_progress = None
-            results += _play_runs(ready, draws, best)
-            done += 1
-            tell("methods", done, turns * len(cells))
-    assert shown is not None
-    return shown, played
 
 
 def _workspaces(
