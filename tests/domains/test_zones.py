@@ -1,5 +1,6 @@
 """Own zones, H3 cells and roads: the right region, the right points in it, the shortest times."""
 
+import gzip
 import json
 
 import numpy as np
@@ -112,6 +113,43 @@ def test_utility_follows_from_the_shortest_way_from_a_resource_along_one_way_roa
     assert problem.regions == squares.regions
     back = pm.mobility.problem([CARS[2]], [AGENTS[2]], edge=1000, roads=roads)
     assert back.true_utility()[0, 0] == 1e-9
+
+
+def net_file(path, location='netOffset="-580000,-4500000" projParameter="+proj=utm +zone=18"'):
+    """Three junctions; a street of two lanes one way, a footpath back, one street each way, an edge in a junction."""
+    ends = (("ab", "a", "b"), ("bc", "b", "c"), ("cb", "c", "b"), ("ba", "b", "a"))
+    lanes = {
+        "ab": '<lane speed="5" length="600"/><lane speed="10" length="600"/>',
+        "bc": '<lane speed="10" length="1000" disallow="tram"/>',
+        "cb": '<lane speed="20" length="1000" allow="passenger taxi"/>',
+        "ba": '<lane speed="2" length="600" allow="pedestrian"/><lane speed="9" length="600" disallow="all"/>',
+    }
+    edges = "".join(f'<edge id="{name}" from="{a}" to="{b}">{lanes[name]}</edge>' for name, a, b in ends)
+    places = {"a": (4833.6, 12157.1), "b": (5508.9, 12164.8), "c": (5959.7, 13335.8)}
+    junctions = "".join(f'<junction id="{name}" x="{x}" y="{y}"/>' for name, (x, y) in places.items())
+    inner = '<edge id=":b_0" function="internal"><lane speed="1" length="3"/></edge>'
+    text = f"<net><location {location}/>{edges}{inner}{junctions}</net>"
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+@pytest.mark.parametrize("name", ["town.net.xml", "town.net.xml.gz"])
+def test_a_net_of_sumo_gives_the_travel_times_of_its_edges(tmp_path, name):
+    roads = read_roads(net_file(tmp_path / name), seconds=100.0)
+    np.testing.assert_allclose(roads.times.toarray(), [[0, 60, 0], [0, 0, 100], [0, 50, 0]])
+    assert np.abs(roads.nodes - [(40.756, -73.995), (40.756, -73.987), (40.7665, -73.9815)]).max() < 1e-3
+    problem = pm.mobility.problem([AGENTS[0], AGENTS[2]], [CARS[2], AGENTS[2]], edge=1000, roads=roads)
+    np.testing.assert_allclose(problem.true_utility(), np.exp(-np.array([[60, 50], [160, 0]]) / 100.0))
+    for broken, words in (
+        (b"<net>", "no net of SUMO"),
+        (b"<net></net>", "without roads that cars may use"),
+        (b'<net><location netOffset="0,0" projParameter="+proj=no"/></net>', "no net of SUMO"),
+    ):
+        (tmp_path / "broken.net.xml").write_bytes(broken)
+        with pytest.raises(InputError, match=words):
+            read_roads(tmp_path / "broken.net.xml")
+    with pytest.raises(InputError, match="without a projection"):
+        read_roads(net_file(tmp_path / "flat.net.xml", 'netOffset="0,0" projParameter="!"'))
 
 
 def test_a_session_keeps_its_zones_and_stored_reports_are_used(two, tmp_path):

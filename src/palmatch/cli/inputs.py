@@ -78,7 +78,7 @@ class MapOptions:
     h3:
         Cells of H3 of this resolution as regions (pip install 'palmatch[h3]').
     roads:
-        Travel times in place of distances: from, to, seconds, from_lat, from_lon, to_lat, to_lon.
+        Travel times in place of distances: a net of SUMO, or from, to, seconds, from_lat, from_lon, to_lat, to_lon.
     """
 
     PANEL: ClassVar = "Mobility"

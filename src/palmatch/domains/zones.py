@@ -7,6 +7,7 @@ the partition nor the guarantee.
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -16,8 +17,10 @@ from importlib import import_module
 from math import ceil, cos, radians, sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+from xml.etree import ElementTree as ET
 
 import numpy as np
+import pyproj
 import scipy
 
 from palmatch.data.files import FilePath, filled_texts, listed, need_column, numbers, read_sheet, refuse
@@ -280,7 +283,24 @@ class Roads:
 
 
 def read_roads(path: FilePath, *, seconds: float = 600.0) -> Roads:
-    """Read roads: from, to, seconds, from_lat, from_lon, to_lat, to_lon; a road in both directions has two rows."""
+    """Read roads from a table, or from a net of SUMO (.net.xml, also with .gz).
+
+    A table has the columns from, to, seconds, from_lat, from_lon, to_lat and to_lon; a road in both directions has two
+    rows. Of a net the travel time of an edge is its length over the speed of its fastest lane for cars; turns that are
+    forbidden are not looked at.
+    """
+    is_net = str(path).lower().endswith((".xml", ".xml.gz"))
+    nodes, rows, taken = _read_net(path) if is_net else _read_road_table(path)
+    # Of parallel roads the fastest one.
+    order = np.argsort(-taken, kind="stable")
+    fastest = {(a, b): t for a, b, t in zip(*(r[order].tolist() for r in rows), taken[order].tolist(), strict=True)}
+    pairs = np.array(list(fastest)).reshape(-1, 2)
+    graph = scipy.sparse.csr_array((list(fastest.values()), (pairs[:, 0], pairs[:, 1])), shape=(len(nodes),) * 2)
+    return Roads(nodes, graph, seconds)
+
+
+def _read_road_table(path: FilePath) -> tuple[FloatArray, list[IntArray], FloatArray]:
+    """Return (latitude, longitude) of nodes, the rows of both ends of each road, and the seconds that it takes."""
     sheet = read_sheet(path)
     ends = [filled_texts(sheet, need_column(sheet, name), expected="the name of a node") for name in ("from", "to")]
     column = need_column(sheet, "seconds")
@@ -295,12 +315,43 @@ def read_roads(path: FilePath, *, seconds: float = 600.0) -> Roads:
             values = numbers(sheet, at, expected="degrees", public=True)
             refuse(sheet, at, where=~(np.abs(values) <= (90, 180)[axis]), expected="degrees", public=True)
             nodes[own, axis] = values
-    # Of parallel roads the fastest one.
-    order = np.argsort(-taken, kind="stable")
-    fastest = {(a, b): t for a, b, t in zip(*(r[order].tolist() for r in rows), taken[order].tolist(), strict=True)}
-    pairs = np.array(list(fastest)).reshape(-1, 2)
-    graph = scipy.sparse.csr_array((list(fastest.values()), (pairs[:, 0], pairs[:, 1])), shape=(len(place),) * 2)
-    return Roads(nodes, graph, seconds)
+    return nodes, rows, taken
+
+
+def _read_net(path: FilePath) -> tuple[FloatArray, list[IntArray], FloatArray]:
+    """Return the same of a net of SUMO: its junctions, and its edges that cars may use."""
+    try:
+        with (gzip.open if str(path).lower().endswith(".gz") else open)(path, "rb") as file:
+            net = ET.parse(file).getroot()
+        where = net.find("location")
+        told, offset = ("!", "0,0") if where is None else (where.attrib["projParameter"], where.attrib["netOffset"])
+        place = {one.attrib["id"]: np.array([float(one.attrib[axis]) for axis in "xy"]) for one in net.iter("junction")}
+        roads: list[tuple[str, str, float]] = [
+            (one.attrib["from"], one.attrib["to"], min(float(a["length"]) / float(a["speed"]) for a in lanes))
+            for one in net.iter("edge")
+            if one.get("function", "normal") == "normal" and (lanes := [a for a in map(_lane, one.iter("lane")) if a])
+        ]
+        ends = [begin for begin, _, _ in roads], [end for _, end, _ in roads]
+        row = {name: number for number, name in enumerate(dict.fromkeys((*ends[0], *ends[1])))}
+        metres = np.array([place[name] for name in row]).reshape(-1, 2) - [float(part) for part in offset.split(",")]
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror or error}); check the path of the roads.") from None
+        projection = None if told == "!" else pyproj.Proj(told)
+    except (ET.ParseError, EOFError, KeyError, ValueError, ZeroDivisionError, pyproj.exceptions.CRSError):
+        raise InputError(f"{path}: found no net of SUMO, expected junctions, and edges with lanes.") from None
+    if projection is None or not roads:
+        lacking = "roads that cars may use" if not roads else "a projection, as in nets from OpenStreetMap"
+        raise InputError(f"{path}: found a net of SUMO without {lacking}: make it with netconvert, or give a table.")
+    east, north = projection(metres[:, 0], metres[:, 1], inverse=True)
+    rows = [np.array([row[name] for name in own]) for own in ends]
+    return np.column_stack((north, east)), rows, np.array([seconds for *_, seconds in roads])
+
+
+def _lane(lane: ET.Element) -> dict[str, str] | None:
+    """Return what a lane says of itself; None where cars may not use it."""
+    allowed, forbidden = lane.get("allow"), lane.get("disallow", "").split()
+    may = "passenger" in allowed.split() if allowed not in (None, "all") else not {"passenger", "all"} & {*forbidden}
+    return lane.attrib if may else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
