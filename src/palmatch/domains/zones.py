@@ -334,9 +334,9 @@ def _read_net(path: FilePath) -> tuple[FloatArray, list[IntArray], FloatArray]:
         ends = [begin for begin, _, _ in roads], [end for _, end, _ in roads]
         row = {name: number for number, name in enumerate(dict.fromkeys((*ends[0], *ends[1])))}
         metres = np.array([place[name] for name in row]).reshape(-1, 2) - [float(part) for part in offset.split(",")]
+        projection = None if told == "!" else pyproj.Proj(told)
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror or error}); check the path of the roads.") from None
-        projection = None if told == "!" else pyproj.Proj(told)
     except (ET.ParseError, EOFError, KeyError, ValueError, ZeroDivisionError, pyproj.exceptions.CRSError):
         raise InputError(f"{path}: found no net of SUMO, expected junctions, and edges with lanes.") from None
     if projection is None or not roads:
