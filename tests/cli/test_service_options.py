@@ -29,6 +29,24 @@ def test_a_plan_for_a_loss_is_a_sentence_and_figures(tmp_path):
     assert "Expected a loss above 0 and below 1" in refused.stderr
 
 
+def test_what_a_budget_gains_is_said_of_crowds_and_of_runs(tmp_path):
+    files(tmp_path)
+    words = ("agents.csv", "cars.csv", "--spacing", 500, "--epsilon", 0.01)
+    nothing = "gains nothing measurable over hungarian-region here"
+    matched = run("match", *words, "--out", "pairs.csv", "--json", "match.json", folder=tmp_path)
+    planned = run("plan", *words, "--json", "plan.json", folder=tmp_path)
+    played = run("compare", *words, "--methods", "once,hungarian-region", "--runs", 3, folder=tmp_path)
+    for result in (matched, planned):
+        assert nothing in " ".join(result.stdout.split()), result.stderr
+    one, two = (json.loads((tmp_path / f"{name}.json").read_text())["gain"] for name in ("match", "plan"))
+    # From public knowledge alone, on the same crowds.
+    assert one == two
+    assert nothing in one["sentence"]
+    assert "at ε = 0.01, computed from the truth: a budget gains" in " ".join(played.stdout.split())
+    alone = run("compare", *words, "--methods", "once", "--runs", 2, folder=tmp_path)
+    assert "hungarian-region" not in alone.stdout
+
+
 def test_reports_of_a_session_teach_a_match_and_positions_are_refused(tmp_path):
     files(tmp_path)
     agents, cars = (mobility.read_points(tmp_path / name, role=role) for name, role in (

@@ -5,9 +5,10 @@ import pytest
 
 import palmatch as pm
 from palmatch.errors import InputError
+from palmatch.methods import Settings
 from palmatch.studies import plan as study
 from palmatch.studies.limit import PublicKnowledge
-from palmatch.studies.plan import Gain, paired_gain, plan_epsilon
+from palmatch.studies.plan import Gain, gain_of_budget, paired_gain, plan_epsilon
 
 
 @pytest.fixture(scope="module")
@@ -30,11 +31,20 @@ def test_the_smallest_budget_that_reaches_a_loss_is_found(town):
     assert found.gain.measurable
 
 
-def test_a_plan_does_not_look_at_any_agents_type(town):
+def test_a_plan_does_not_look_at_any_agents_type(town, monkeypatch):
     (other,) = PublicKnowledge.of(town).crowds(1, 5)
     assert not np.array_equal(town.types, other.types)
     one, two = (plan_epsilon(problem, loss=0.09, crowds=8, seed=1) for problem in (town, other))
     assert one == two
+    gains = [gain_of_budget(problem, Settings(epsilon=2.0)) for problem in (town, other)]
+    assert gains[0] == gains[1] == gain_of_budget(town, Settings(epsilon=2.0))
+    assert gains[0] is not None
+    assert gains[0].measurable
+    # Of methods without a report, and of more pairs than are played by the way, nothing is said.
+    assert gain_of_budget(town, Settings(), "published") is None
+    assert gain_of_budget(town, Settings(), "hungarian-region") is None
+    monkeypatch.setattr(study, "_GAIN_PAIRS", town.agents * town.resources - 1)
+    assert gain_of_budget(town, Settings()) is None
     first, second = (study._Trial.of(problem, 8, 2).gain("once", 1.0) for problem in (town, other))
     assert first == second
 

@@ -24,7 +24,7 @@ from palmatch.domains.mobility import read_points
 from palmatch.errors import InputError
 from palmatch.matching import Matching, format_epsilon
 from palmatch.methods import METHODS, Settings, Workspace, prepare
-from palmatch.report.results import fairness_table, loss_in_words
+from palmatch.report.results import fairness_table, gain_in_words, loss_in_words
 from palmatch.report.words import epsilon_text
 from palmatch.studies.compare import COMPARED, Comparison, Row, lost_at
 from palmatch.studies.compare import compare as compare_methods
@@ -159,7 +159,7 @@ def _write_page(
         settings=settings,
         seed=seed,
         command=shlex.join(["palmatch", *sys.argv[1:]]),
-        notes=[show.FROM_THE_TRUTH],
+        notes=[show.FROM_THE_TRUTH, *filter(None, [gain_in_words(result)])],
         streets=streets,
     )
 
@@ -178,6 +178,8 @@ def _print_summary(results: Sequence[Comparison], where: str, settings: Settings
     else:
         show_rows([row for result in results for row in result.rows])
     explain_rows(results)
+    for sentence in filter(None, map(gain_in_words, results[:1])):
+        show.say(sentence)
     if problem.capacities is not None and len(results) == 1:
         show.show_table(*fairness_table(problem, _first(first)))
         show.say(

@@ -31,6 +31,7 @@ from palmatch.report.results import (
     with_assigned,
 )
 from palmatch.studies.fairness import every_unit, fairness, lacking_agents, lacking_resources
+from palmatch.studies.plan import gain_of_budget
 
 # Up to here the optimum takes less than a second, and the loss against it is told without being asked for; a tenth of
 # it where there are capacities, a sixteenth where agents are matched with agents.
@@ -146,12 +147,16 @@ def match(
     harder = 16 if problem.pairs else 1 if problem.capacities is None else 10
     is_cheap = harder * problem.agents * problem.resources <= _CHEAP_PAIRS
     best = optimal_welfare(problem) if score or is_cheap else None
+    gain = gain_of_budget(problem, budget.settings, method) if kept is None else None
     if json is not None:
         figures = _figures(problem, matching, best, budget.seed)
+        figures["gain"] = None if gain is None else gain._asdict() | {"sentence": gain.sentence}
         figures["fairness"] = asdict(fairness(problem, matching, threshold=threshold))
         if not show.write_json(json, figures):
             return
     _print_summary(problem, matching, best, threshold, explain)
+    if gain is not None and not gain.measurable:
+        show.say(gain.sentence)
     if str(out) != "-":
         show.say(f"Pairs are in {out}.")
 

@@ -23,7 +23,7 @@ from palmatch.problem import Problem
 from palmatch.report.words import epsilon_text
 from palmatch.studies.limit import CONFIDENCE, CROWDS, LIMIT, Limit
 from palmatch.studies.limit import limit as find_limit
-from palmatch.studies.plan import RegionPlan, plan_epsilon
+from palmatch.studies.plan import RegionPlan, gain_of_budget, plan_epsilon
 from palmatch.studies.plan import plan as plan_regions
 
 
@@ -65,12 +65,14 @@ def plan(
     with show.progress_bar("planning") as progress:
         plans = plan_regions(problem, settings=settings, progress=progress)
         found = None if loss is None else plan_epsilon(problem, loss=loss / 100, seed=seed, progress=progress)
+        gain = gain_of_budget(problem, settings)
     if regions_out is not None and not show.write_json(regions_out, squares(problem, plans)):
         show.results_to_stderr()
     public = show.pick(settings, "epsilon delta order") | {"accountants": ["published", "pure", "renyi"]}
     guarantee = report_guarantee(max(line.epsilon for line in plans), [line.types for line in plans])
     record = deployment_record(guarantee, *METHODS["once"].parts)
     told: dict[str, Any] = {"guarantee": asdict(guarantee), "record": record, "settings": public}
+    told["gain"] = None if gain is None else gain._asdict() | {"sentence": gain.sentence}
     told["regions"] = [asdict(line) for line in plans]
     if show.write_json(json, told | ({} if found is None else {"for_loss": asdict(found)})):
         show.say(show.size_of(problem))
@@ -78,8 +80,10 @@ def plan(
         _show_actions(plans, settings)
         if found is not None:
             show.say(found.sentence)
-            if found.gain is not None:
-                show.say(found.gain.sentence)
+        if found is not None and found.gain is not None:
+            show.say(found.gain.sentence)
+        elif gain is not None:
+            show.say(f"At ε = {format_epsilon(epsilon)}, on crowds drawn from the public prior: {gain.sentence}")
         show.say_notes([problem])
         if regions_out is not None and str(regions_out) != "-":
             show.say(f"Squares are in {regions_out}.")

@@ -17,9 +17,10 @@ from palmatch.domains.mobility import City
 from palmatch.domains.papers import Conference
 from palmatch.domains.scores import ScoreTable
 from palmatch.matching import Matching
+from palmatch.methods import METHODS
 from palmatch.problem import IntArray, Problem
 from palmatch.report.words import counted, listed, percent
-from palmatch.studies.compare import LossParts, Spread
+from palmatch.studies.compare import Comparison, LossParts, Spread, lost_at
 from palmatch.studies.fairness import (
     Fairness,
     Served,
@@ -28,6 +29,7 @@ from palmatch.studies.fairness import (
     lacking_agents,
     lacking_resources,
 )
+from palmatch.studies.plan import paired_gain
 
 # So many ids are named in a line, and so many lines are shown; the JSON has all of them.
 _NAMED, _LINES = 5, 5
@@ -191,6 +193,21 @@ def loss_in_words(told: LossParts) -> str:
         f"{start}, and a centre that sees the same reports (hungarian-once) {_amount(told.privacy)}; the difference, "
         f"{_amount(told.no_centre)}, is what doing without a centre costs."
     )
+
+
+def gain_in_words(result: Comparison) -> str:
+    """Say what a budget gained over regions alone, run by run; nothing where either was not played, or only once."""
+    spending = any(METHODS.find(method).spends for method in result.runs)
+    if not spending or "hungarian-region" not in result.runs:
+        return ""
+    told = lost_at(result)
+    both = [result.runs_of(told.method, told.epsilon), result.runs_of("hungarian-region", told.epsilon)]
+    welfare, without = (np.array([run.matching.welfare for run in runs]) for runs in both)
+    gain = paired_gain(welfare, without, np.array([run.optimum for run in both[0]]))
+    if not np.isfinite(gain.error):
+        return ""
+    sentence = gain.sentence[:1].lower() + gain.sentence[1:]
+    return f"In these runs of {told.method} at ε = {told.epsilon:g}, computed from the truth: {sentence}"
 
 
 def _amount(value: Spread) -> str:

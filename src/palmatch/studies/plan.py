@@ -349,6 +349,22 @@ def plan_epsilon(
     return EpsilonPlan(method, loss, crowds, epsilon, *losses[high], bound, trial.gain(method, _BUDGETS[high]))
 
 
+# Up to so many pairs of agents and resources crowds are played by the way, in a second or two.
+_GAIN_PAIRS, _GAIN_CROWDS = 50_000, 32
+
+
+def gain_of_budget(problem: Problem, settings: Settings, method: str = "once") -> Gain | None:
+    """Return what a budget gains over `hungarian-region`, on the same crowds whenever it is asked; of no agent's type.
+
+    None where that would take long, and for methods that do not give one report at a budget.
+    """
+    known = METHODS.find(method)
+    small = problem.agents * problem.resources <= _GAIN_PAIRS and not problem.pairs
+    if not (small and known.spends and known.notion == "PLDP" and known.mechanism is not None):
+        return None
+    return _Trial.of(problem, _GAIN_CROWDS, 0).gain(method, settings.epsilon)
+
+
 def paired_gain(welfare: FloatArray, without: FloatArray, optimum: FloatArray) -> Gain:
     """Return what one method gains over another on the same runs, as a share of the mean optimum."""
     differences = (welfare - without) / optimum.mean() if optimum.mean() > 0 else np.zeros(len(welfare))
