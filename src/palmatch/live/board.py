@@ -29,7 +29,7 @@ from palmatch.live.codec import Envelope, decode, sequence_of
 from palmatch.live.journal import KEPT_GAMES, Held, Journal
 from palmatch.live.keys import Signer, tag_of, verify
 from palmatch.live.listing import ListTree
-from palmatch.live.ops import Metrics, steady
+from palmatch.live.ops import Metrics, Tasks, steady
 from palmatch.live.rules import Accepted, Crowd, Opening, Outcome, RegionUpdate, Rules
 from palmatch.live.topics import Topic, number_of, table_name
 from palmatch.live.transport.base import AGAIN_SECONDS, Transport
@@ -85,18 +85,19 @@ class Board:
         self.settled = asyncio.Event()
         self.settled.set()
         self._planned: dict[Topic, bytes] = {}
-        self._republishing: set[asyncio.Task[None]] = set()
-        transport.on_connect(self._republish)
+        self._tasks = Tasks()
+        # The broker may have lost what it retained.
+        transport.on_connect(lambda: self._tasks.start(self._publish_all()))
 
     async def play(self, name: str, opening: Opening) -> m.Result:
         """Play a game from its opening to its result; one that the journal knows is resumed where it was."""
         # A game is played by one steady clock.
         self._clock = steady(self._time_of_day)
-        begun = self.journal.begin(name, secrets.token_bytes(32))
+        randomness = self.journal.begin(name, secrets.token_bytes(32))
         if name not in self._recent:
             self._recent.append(name)
         self._statements = {(str(item.topic), sequence_of(item)): item for item in self.journal.said(name)}
-        game = self._game = self._opened(begun.name, begun.randomness, opening)
+        game = self._game = self._opened(name, randomness, opening)
         try:
             self.journal.commit()
             self._pending.clear()
@@ -107,7 +108,7 @@ class Board:
                 await self._retry_until_connected(partial(self.transport.subscribe, pattern, self._receive))
             await self._join(game)
             self._phase(game, "joined")
-            await self._prepare(game, begun.randomness)
+            await self._prepare(game, randomness)
             self._phase(game, "prepared")
             await self._publish_bulletins(game, 0, game.rules.begin(), over=False)
             for slot in range(game.opening.slots):
@@ -478,13 +479,8 @@ class Board:
             for topic, packet in self.journal.packets(name):
                 await self.transport.publish(topic, packet)
 
-    def _republish(self) -> None:
-        """Publish everything again after a new connection: the broker may have lost what it retained."""
-        task = asyncio.get_running_loop().create_task(self._publish_all())
-        self._republishing.add(task)
-        task.add_done_callback(self._republishing.discard)
-
     async def _publish_all(self) -> None:
+        """Publish everything again."""
         with suppress(TransportError):
             for topic, packet in self._planned.items():
                 await self.transport.publish(topic, packet)

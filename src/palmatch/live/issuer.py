@@ -10,7 +10,7 @@ import asyncio
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from palmatch.live import tokens
 from palmatch.live.codec import body_of, decode, read_body, signed_bytes
 from palmatch.live.journal import DISK_SECONDS, KEPT_GAMES, CannotWrite, keep_private
 from palmatch.live.keys import Signer, signed_by
-from palmatch.live.ops import Metrics
+from palmatch.live.ops import Metrics, Tasks
 from palmatch.live.topics import Topic, game_name, number_of
 from palmatch.live.transport.base import Transport
 from palmatch.live.trust import Trust, Trusted, read_members, stamp_of
@@ -238,7 +238,7 @@ class Announcer:
     ) -> None:
         self.transport, self.issuer, self.trusted, self._signer_of = transport, issuer, trusted, signer_of
         self._announced: set[str] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
 
     async def start(self) -> None:
         """Announce the games in the issuer's journal, and go on with every game that a board plans."""
@@ -274,7 +274,7 @@ class Announcer:
             for game in self._announced:
                 series, number = number_of(game)
                 if number > self.issuer.last_opened(series):
-                    self._spawn(self.announce(game))
+                    self._tasks.start(self.announce(game))
         return trust
 
     def _planned(self, where: str, packet: bytes) -> None:
@@ -286,7 +286,7 @@ class Announcer:
         if number <= self.issuer.last_opened(series):
             _LOG.error("game planned again", extra={"game": game, "reason": "an older copy of the board's journal"})
             return
-        self._spawn(self.announce(game))
+        self._tasks.start(self.announce(game))
 
     def _opened(self, where: str, packet: bytes) -> None:
         envelope = decode(where, packet)
@@ -295,12 +295,12 @@ class Announcer:
         if not self.issuer.note_opening(game, envelope.hash):
             _LOG.error("game opened again", extra={"game": game, "reason": "an older copy of the board's journal"})
         series, number = number_of(game)
-        self._spawn(self._forget(game_name(series, number - KEPT_GAMES)))
+        self._tasks.start(self._forget(game_name(series, number - KEPT_GAMES)))
 
     def _again(self) -> None:
         """After a broker's restart: it may have lost the keys."""
         for name in self._announced:
-            self._spawn(self.announce(name))
+            self._tasks.start(self.announce(name))
 
     async def _forget(self, game: str) -> None:
         """Drop the key of a game that is long over."""
@@ -309,8 +309,3 @@ class Announcer:
             self.issuer.forget(game)
             with suppress(TransportError):
                 await self.transport.clear(Topic(game, "issuer"))
-
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)

@@ -30,15 +30,6 @@ class CannotWrite(PalmatchError):
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
-    """A game in the journal; `over` once its result is published."""
-
-    name: str
-    randomness: bytes
-    over: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Held:
     """A resource that an agent got in a game, the agent's one-time key and its tag, and since when."""
 
@@ -116,8 +107,8 @@ class Journal:
             except sqlite3.OperationalError as error:
                 self._failed = str(error)
 
-    def begin(self, game: str, randomness: bytes) -> Begun:
-        """Return a game, a new one with this randomness if it is not known."""
+    def begin(self, game: str, randomness: bytes) -> bytes:
+        """Return the randomness of a game: this one for a game that is not known, which is begun."""
         self._write(
             "INSERT OR IGNORE INTO game (name, number, randomness) "
             "VALUES (?, (SELECT coalesce(max(number), -1) + 1 FROM game), ?)",
@@ -125,8 +116,7 @@ class Journal:
         )
         if self._failed:
             self.commit()
-        row = self._books.execute("SELECT randomness, over FROM game WHERE name = ?", (game,)).fetchone()
-        return Begun(game, row[0], bool(row[1]))
+        return bytes(self._books.execute("SELECT randomness FROM game WHERE name = ?", (game,)).fetchone()[0])
 
     def is_begun(self, game: str) -> bool:
         """Tell whether there is such a game, over or not."""

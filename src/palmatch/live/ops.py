@@ -223,6 +223,25 @@ def run(program: Coroutine[Any, Any, _Value]) -> _Value:
         return runner.run(program)
 
 
+class Tasks:
+    """What runs beside its owner; the event loop alone would not keep it."""
+
+    def __init__(self) -> None:
+        self.running: set[asyncio.Task[None]] = set()
+
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run it."""
+        task = asyncio.get_running_loop().create_task(work)
+        self.running.add(task)
+        task.add_done_callback(self.running.discard)
+        return task
+
+    def cancel(self) -> None:
+        """End all of it."""
+        for task in self.running:
+            task.cancel()
+
+
 def steady(clock: Callable[[], float]) -> Callable[[], float]:
     """Return a clock that begins with the time of another one and goes on steadily, however that one is set."""
     loop = asyncio.get_running_loop()

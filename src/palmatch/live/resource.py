@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -19,6 +19,7 @@ from palmatch.device.ledger import DAY
 from palmatch.errors import ProtocolError, TransportError
 from palmatch.live.codec import Envelope, decode, expect
 from palmatch.live.keys import open_handover, tag_of, verify
+from palmatch.live.ops import Tasks
 from palmatch.live.records import holders
 from palmatch.live.session import Retained
 from palmatch.live.topics import Topic, segment
@@ -63,7 +64,7 @@ class Gateway:
         # Hand-overs that came before the result; a few, since any agent can send one, and a device sends again.
         self._early: dict[tuple[str, str], dict[bytes, tuple[float, float] | str]] = {}
         self._served: set[tuple[str, str]] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
 
     async def start(self) -> None:
         """Wait for games, and show the certificates again to a broker that may have lost them.
@@ -77,7 +78,7 @@ class Gateway:
 
     def _show_again(self) -> None:
         for game in self._games:
-            self._spawn(self._show(game))
+            self._tasks.start(self._show(game))
 
     def _announced(self, where: str, packet: bytes) -> None:
         envelope = decode(where, packet)
@@ -91,12 +92,12 @@ class Gateway:
 
     def _begin(self, game: str) -> None:
         if game not in self._games:
-            self._spawn(self.serve(game))
+            self._tasks.start(self.serve(game))
 
     async def serve(self, game: str) -> None:
         """Listen for hand-overs, and only then show the certificates, so that no hand-over comes too early."""
         if game not in self._games:
-            self._games[game] = self._spawn(self._read_result(game))
+            self._games[game] = self._tasks.start(self._read_result(game))
         await self._listen()
         await self._show(game)
         while len(self._games) > _MOST_GAMES:
@@ -185,7 +186,7 @@ class Gateway:
         accepted = self._holders.get(game, {}).get(name) == tag
         if game in self._holders and (not accepted or (game, name) in self._served):
             # Known already, or of an agent whose position does not concern this resource.
-            self._spawn(self._answer(game, name, tag, accepted=accepted))
+            self._tasks.start(self._answer(game, name, tag, accepted=accepted))
             return
         opened = open_handover(self._opener, envelope.topic, tag, message.sealed)
         if game in self._holders:
@@ -198,7 +199,7 @@ class Gateway:
     def _received(self, game: str, name: str, tag: bytes, opened: tuple[float, float] | str) -> None:
         """Answer a hand-over, and serve its agent if it is the one that the result names."""
         accepted = self._holders.get(game, {}).get(name) == tag
-        self._spawn(self._answer(game, name, tag, accepted=accepted))
+        self._tasks.start(self._answer(game, name, tag, accepted=accepted))
         if accepted and (game, name) not in self._served:
             self._served.add((game, name))
             position, code = (None, opened) if isinstance(opened, str) else (opened, "")
@@ -210,9 +211,3 @@ class Gateway:
         # A device that hears nothing sends its hand-over again.
         with suppress(TransportError):
             await self.transport.publish(topic, self._signer.packet(topic, message))
-
-    def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task

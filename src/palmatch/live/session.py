@@ -50,7 +50,7 @@ from palmatch.live import tokens
 from palmatch.live.codec import Envelope, OtherVersion, decode, expect
 from palmatch.live.issuer import read_reply, token_request
 from palmatch.live.keys import SECRET, Signer, reservation_code, seal_position, seal_secret, verify
-from palmatch.live.ops import steady
+from palmatch.live.ops import Tasks, steady
 from palmatch.live.records import (
     bulletin_record,
     heard_tags,
@@ -77,7 +77,7 @@ class Retained:
         self._transport = transport
         self._found: dict[str, asyncio.Future[bytes]] = {}
         self._newest: dict[str, bytes] = {}
-        self._asking: set[asyncio.Task[None]] = set()
+        self._asking = Tasks()
 
     async def watch(self, *topics: Topic) -> None:
         """Subscribe to what will be needed, so that it is there as soon as it is published."""
@@ -98,10 +98,7 @@ class Retained:
             await asyncio.wait([found], timeout=min(delay, left))
             if not found.done():
                 # On a network that is cut off this takes longer than the value does when the network is back.
-                asking = asyncio.create_task(self._ask(topic))
-                self._asking.add(asking)
-                asking.add_done_callback(self._asking.discard)
-                waiting: list[asyncio.Future[Any]] = [found, asking]
+                waiting: list[asyncio.Future[Any]] = [found, self._asking.start(self._ask(topic))]
                 await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
                 delay = min(2 * delay, _LONGEST_SECONDS)
         if not found.done():
@@ -114,8 +111,7 @@ class Retained:
 
     async def close(self) -> None:
         """End all subscriptions."""
-        for asking in self._asking:
-            asking.cancel()
+        self._asking.cancel()
         for topic in self._found:
             with suppress(TransportError):
                 await self._transport.unsubscribe(topic, self._came)
@@ -162,16 +158,13 @@ def note_nothing(_event: str, _text: str, _figures: Mapping[str, object]) -> Non
 
 @dataclass(slots=True)
 class GameResult:
-    """What came of a game for one device, and what it sent."""
+    """What came of a game for one device."""
 
     game: str
     resource: str | None = None
     # What the resource said to the hand-over, if it said anything, and what to show it where it was given no position.
     answer: str | None = None
     code: str = ""
-    epsilon: float = 0.0
-    sent: int = 0
-    bytes: int = 0
     # The board has gone on to later games, and this device has not learnt what came of this one.
     cut_off: bool = False
 
@@ -212,7 +205,7 @@ class DeviceSession:
         self.tag = identity.tag(game)
         self.played = GameResult(game)
         self._roster: Envelope
-        self._sending: set[asyncio.Task[None]] = set()
+        self._sending = Tasks()
         self._came: asyncio.Queue[bytes] = asyncio.Queue(_MOST_BULLETINS)
         # When the window of the last decision began; what the device does by its own clock is counted from there.
         self._began = 0.0
@@ -242,11 +235,11 @@ class DeviceSession:
             told = f"{self.played.game}: the table is checked; {_NEXT[opening.protocol]}."
             self._noted("checked", told, {"game": self.played.game, "protocol": opening.protocol})
             await (self._reported(opened, opening) if opening.protocol == "report" else self._slots(opening, sends))
-            self.played.epsilon = self.machine.epsilon
             return self.played
         finally:
-            for task in (*self._sending, *([self._ended] if self._ended else [])):
-                task.cancel()
+            self._sending.cancel()
+            if self._ended is not None:
+                self._ended.cancel()
             await self._end_bulletins()
             await self._retained.close()
 
@@ -337,8 +330,8 @@ class DeviceSession:
             sends = self._deliver(bulletin_record(envelope), envelope.hash.hex())
             handovers += self._send_in_slot(sends, self._began, opening.slot)
             # Not before that has left: the next decision would delay it by as long as it takes.
-            if self._sending:
-                await asyncio.wait(self._sending)
+            if self._sending.running:
+                await asyncio.wait(self._sending.running)
         await asyncio.sleep(max(self._began + margin_of(opening.slot) - self._clock(), 0.0))
         await self._end_bulletins()
         if handovers:
@@ -436,7 +429,6 @@ class DeviceSession:
                     if not asked:
                         await self.transport.subscribe(place, handler)
                         asked = True
-                    self._count(packet)
                     await self.transport.publish(topic, packet)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(wait):
@@ -474,16 +466,13 @@ class DeviceSession:
         packet = self.identity.signer.packet(topic, message)
         now, clock = asyncio.get_running_loop().time(), self._clock()
         times = [now - clock + when for when in sending_times(shares, offset, began, window, clock)]
-        task = asyncio.create_task(self._send(topic, packet, times, sequence))
-        self._sending.add(task)
-        task.add_done_callback(self._sending.discard)
+        self._sending.start(self._send(topic, packet, times, sequence))
 
     async def _send(self, topic: Topic, packet: bytes, times: Sequence[float], sequence: int) -> None:
         for when in times:
             await asyncio.sleep(max(when - asyncio.get_running_loop().time(), 0.0))
             if self._is_heard(sequence):
                 return
-            self._count(packet)
             # Without a connection this copy is lost, as any may be.
             with suppress(TransportError):
                 await self.transport.publish(topic, packet)
@@ -499,10 +488,6 @@ class DeviceSession:
         except ProtocolError:
             return False
         return number == sequence and self.tag in tags
-
-    def _count(self, packet: bytes) -> None:
-        self.played.sent += 1
-        self.played.bytes += len(packet)
 
     async def _statement(self, kind: str, patience: float, name: str | None = None, *, quiet: float = 0.0) -> Envelope:
         """Return what the board has said, or will have said after the `quiet` time at the latest.
@@ -593,7 +578,10 @@ class Device:
         """Return the trust file; refuse one that has ended, is older than one that was used, or another operator's."""
         trust = self.trusted.latest()
         trust.check_end(self.clock())
-        self.ledger.pin("operator", trust.operator.hex())
+        try:
+            self.ledger.pin("operator", trust.operator.hex())
+        except Refused as error:
+            raise Refused("operator", f"{error} With --accept-operator it is taken, and charges stay.") from None
         newest = int(self.ledger.kept(_TRUST) or 0)
         if trust.version < newest:
             raise Refused(

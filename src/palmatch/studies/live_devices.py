@@ -23,7 +23,7 @@ import msgspec
 from palmatch.device.ledger import Ledger, units_of
 from palmatch.errors import PalmatchError, TransportError
 from palmatch.live.keys import Signer
-from palmatch.live.ops import run, settle
+from palmatch.live.ops import Tasks, run, settle
 from palmatch.live.session import Device, MatchRequest, issuer_at
 from palmatch.live.transport import Transport, connect
 from palmatch.live.trust import Trust
@@ -100,21 +100,18 @@ class Faulty(Transport):
         self._inner = inner
         self._faults = faults
         self._random = random
-        self._late: set[asyncio.Task[None]] = set()
+        self._late = Tasks()
 
     async def close(self) -> None:
         """Close what is within; packets that are still to come are lost."""
         self.closed = True
-        for task in self._late:
-            task.cancel()
+        self._late.cancel()
         await self._inner.close()
 
     async def _publish(self, topic: str, packet: bytes, retain: bool) -> None:
         for delay in self._fates():
             if delay:
-                task = asyncio.create_task(self._publish_later(delay, topic, packet, retain))
-                self._late.add(task)
-                task.add_done_callback(self._late.discard)
+                self._late.start(self._publish_later(delay, topic, packet, retain))
             else:
                 await self._inner.publish(topic, packet, retain=retain)
 

@@ -50,7 +50,7 @@ class Transport(ABC):
 
     def __init__(self) -> None:
         self._handlers: dict[str, list[Handler]] = {}
-        self._connected: list[Callable[[], None]] = []
+        self._connected: list[Callable[[], object]] = []
         # Packets and bytes that were sent and received, topics not counted.
         self.packets = self.bytes = 0
 
@@ -134,7 +134,7 @@ class Transport(ABC):
         finally:
             await self.unsubscribe(topic, handler)
 
-    def on_connect(self, callback: Callable[[], None]) -> None:
+    def on_connect(self, callback: Callable[[], object]) -> None:
         """Call this after every new connection, for what has to be published again if the broker lost it."""
         self._connected.append(callback)
 
