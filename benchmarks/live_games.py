@@ -25,11 +25,11 @@ from palmatch.live.board import PHASES
 from palmatch.live.issuer import Issuer
 from palmatch.live.keys import Signer
 from palmatch.live.ops import PrometheusMetrics, run
-from palmatch.live.rules import method_of
+from palmatch.live.rules import Schedule, method_of
 from palmatch.live.simulation import signer_of
 from palmatch.live.tokens import Identity, keep
 from palmatch.methods import Settings, Workspace, prepare
-from palmatch.studies.live_game import GAME, Plan, Schedule, Service, outcome_of, write_places
+from palmatch.studies.live_game import GAME, Plan, Service, outcome_of, write_places
 
 INTEREST, EDGE, EPSILON = 20, 1000.0, 1.0
 
@@ -149,7 +149,7 @@ def measured(protocol: Protocol, transport: Transport, *, agents: int, seconds: 
     """Play a game by a protocol over a transport."""
     load = os.getloadavg()[0]
     shares = (_JOINING * seconds, _PREPARING * seconds, _REPORTING * seconds)
-    times = _bids_schedule(agents, load) if protocol == "bids" else Schedule(*shares, 1)
+    times = _bids_schedule(agents, load) if protocol == "bids" else _schedule(protocol, *shares)
     memory = _IN_MEMORY if os.access(_IN_MEMORY, os.W_OK) else None
     with TemporaryDirectory(prefix="palmatch-bench-") as out, TemporaryDirectory(dir=memory) as work:
         plan = Plan(protocol, transport, agents, 0.0, EDGE, EPSILON, seed, Path(out))
@@ -163,7 +163,11 @@ def _bids_schedule(agents: int, load: float) -> Schedule:
     """Return times for so many devices on this machine; longer ones where other programs use it as well."""
     shared = min(max(1.0, load / (os.cpu_count() or 1)), _MOST_SHARED)
     joining, preparing = _FIRST + _JOINING_OF_DEVICE * agents, _FIRST + _PREPARING_OF_DEVICE * agents
-    return Schedule(shared * joining, shared * preparing, shared * slot_for(agents), _SLOTS)
+    return _schedule("bids", shared * joining, shared * preparing, shared * slot_for(agents))
+
+
+def _schedule(protocol: Protocol, joining: float, preparing: float, slot: float) -> Schedule:
+    return Schedule(protocol, (0.0, EPSILON), joining=joining, preparing=preparing, slot=slot, slots=_SLOTS)
 
 
 def _figures(service: MeasuredService, seconds: float, took: float, load: float) -> LiveRun:

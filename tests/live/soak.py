@@ -38,7 +38,7 @@ from palmatch.live.listing import PublicSetup
 from palmatch.live.mosquitto import Mosquitto
 from palmatch.live.records import holders
 from palmatch.live.resource import Arrival, Gateway
-from palmatch.live.rules import opening_of
+from palmatch.live.rules import Schedule, opening_of
 from palmatch.live.session import Device, MatchRequest
 from palmatch.live.topics import Topic
 from palmatch.live.transport import Transport, connect
@@ -253,7 +253,8 @@ class Soak:
             place = PublicSetup(TRUST.partition, self.cars)
             times = {"joining": self.joining, "preparing": 0.5, "slot": 1.5 if self.protocol == "report" else 0.5}
             key = tokens.public_der(self.issuer)
-            opening = opening_of(self.protocol, place, (0.0, EPSILON), key, slots=SLOTS, **times)
+            schedule = Schedule(self.protocol, (0.0, EPSILON), slots=SLOTS, **times)
+            opening = opening_of(schedule, place, key)
             await Board(transport, KEYS["board"], journal).play(self.game, opening)
             # Devices that were killed late still have to read the result, also from a new broker.
             while len(self.got) < AGENTS:

@@ -22,7 +22,7 @@ from palmatch.live.board import Board
 from palmatch.live.journal import Journal
 from palmatch.live.listing import PublicSetup
 from palmatch.live.resource import Arrival, Gateway
-from palmatch.live.rules import method_of, opening_of
+from palmatch.live.rules import Schedule, method_of, opening_of
 from palmatch.live.session import DeviceSession
 from palmatch.live.simulation import Simulation, draw_of, signer_of
 from palmatch.live.tokens import identity
@@ -95,18 +95,16 @@ def played(bus, folder, issuer, town, protocol):
         await (await join("issuer")).publish(topic, KEYS["issuer"].packet(topic, m.IssuerKey(key=key)))
         place = PublicSetup(GRID, town.vehicles)
         simulation = Simulation.of(SEED, GAME, town.ids)
-        opening = opening_of(
+        schedule = Schedule(
             protocol,
-            place,
             (0.5, town.most),
-            key,
             # All devices are in one process, which must not miss a slot on a machine that has other things to do.
             joining=1.5 if isinstance(bus, MemoryBus) else 4.0,
             preparing=3.0 if protocol == "rounds" else 1.0,
             slot=2.0 if protocol == "report" or isinstance(bus, MemoryBus) else 1.0,
             slots=2000,
-            simulation=simulation,
         )
+        opening = opening_of(schedule, place, key, simulation=simulation)
         journal = Journal(folder / "board.db")
         board = Board(await join("board"), KEYS["board"], journal, clock=clock, threads=not isinstance(bus, MemoryBus))
         found[:] = await asyncio.gather(

@@ -27,7 +27,7 @@ from palmatch.live import tokens
 from palmatch.live.board import Board
 from palmatch.live.journal import Journal
 from palmatch.live.listing import PublicSetup
-from palmatch.live.rules import opening_of
+from palmatch.live.rules import Schedule, opening_of
 from palmatch.live.topics import Topic
 
 Alter = Callable[[Any], m.Message]
@@ -120,7 +120,7 @@ def opening_for(lie, issuer):
         at = np.array(PLACES[:2])
         place = PublicSetup(GRID, Points("", NAMES, at[:, 0], at[:, 1], None, None, ()))
         times = {"joining": 4.0, "preparing": 1.0, "slot": 1.0, "slots": 5}
-        return opening_of("rounds", place, (0.0, 1.0), tokens.public_der(issuer), **times)
+        return opening_of(Schedule("rounds", (0.0, 1.0), **times), place, tokens.public_der(issuer))
     rules, slots = (ReportRules(), 1) if lie.protocol == "report" else (BidRules(), 40)
     return replace(opening(issuer, rules, lie.protocol, slots), joining=4.0, slot=3.0 if slots == 1 else 0.8)
 

@@ -2,7 +2,6 @@
 
 import asyncio
 from contextlib import asynccontextmanager
-from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -13,12 +12,9 @@ from live.examples import GRID
 from live.test_batch import Town, played
 from palmatch.device import messages as m
 from palmatch.domains.mobility import Points
-from palmatch.live import service
 from palmatch.live.codec import decode
-from palmatch.live.journal import Journal
 from palmatch.live.listing import PublicSetup
-from palmatch.live.rules import Accepted, BidRules, Crowd
-from palmatch.live.service import Schedule
+from palmatch.live.rules import Accepted, BidRules, Crowd, Schedule, opening_of
 from palmatch.methods import Settings
 from palmatch.studies.live_devices import Faults, Faulty
 
@@ -171,5 +167,5 @@ def test_a_board_opens_games_with_slots_that_fit_as_many_devices_as_there_are_re
     places = np.linspace(0.0, 0.004, resources)
     cars = Points("", tuple(f"v{n}" for n in range(resources)), 40.702 + places, -73.998 + places, None, None, ())
     schedule = Schedule("bids", (0.0, 1.0), slot=asked, slots=100)
-    opening = service._opening(Journal(Path(":memory:")), TRUST.partition, b"key", "g", cars, schedule)
+    opening = opening_of(schedule, PublicSetup(TRUST.partition, cars), b"key")
     assert opening.slot == pytest.approx(slot)

@@ -16,7 +16,8 @@ from palmatch.live.board import Board
 from palmatch.live.journal import Held, Journal
 from palmatch.live.keys import Signer
 from palmatch.live.resource import Gateway
-from palmatch.live.service import Reservations, Schedule, run_board
+from palmatch.live.rules import Schedule
+from palmatch.live.service import Reservations, run_board
 from palmatch.live.session import Device, MatchRequest
 from palmatch.live.topics import Topic
 from palmatch.studies.live_devices import Faults, Faulty

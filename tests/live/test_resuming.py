@@ -22,7 +22,8 @@ from palmatch.live.board import Board
 from palmatch.live.journal import Journal
 from palmatch.live.mosquitto import Mosquitto
 from palmatch.live.resource import Arrival, Gateway
-from palmatch.live.service import Schedule, run_board
+from palmatch.live.rules import Schedule
+from palmatch.live.service import run_board
 from palmatch.live.session import Device, MatchRequest
 from palmatch.live.topics import Topic
 from palmatch.live.transport import Access

@@ -20,7 +20,8 @@ from palmatch.live.issuer import Announcer, Issuer, read_reply, token_request
 from palmatch.live.journal import Journal
 from palmatch.live.keys import Signer, load_secret
 from palmatch.live.resource import Arrival, Gateway
-from palmatch.live.service import Schedule, run_board
+from palmatch.live.rules import Schedule
+from palmatch.live.service import run_board
 from palmatch.live.session import Device, MatchRequest
 from palmatch.live.topics import Topic
 from palmatch.live.trust import (

@@ -43,8 +43,8 @@ from palmatch.live.listing import read_resources, without
 from palmatch.live.mosquitto import Mosquitto, read_passwords
 from palmatch.live.ops import PrometheusMetrics, allow_files, set_up
 from palmatch.live.resource import Arrival, Gateway
-from palmatch.live.rules import method_of
-from palmatch.live.service import Reservations, Schedule, run_board
+from palmatch.live.rules import Schedule, method_of
+from palmatch.live.service import Reservations, run_board
 from palmatch.live.session import Device, GameResult, MatchRequest, NoGame, issuer_at, revealed
 from palmatch.live.topics import game_name
 from palmatch.live.transport import Access, Credentials, Hub, Transport, Unreachable, authority, connect

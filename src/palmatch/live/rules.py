@@ -17,6 +17,7 @@ from palmatch.device import messages as m
 from palmatch.device.bid import Call
 from palmatch.device.checks import OUTSIDE
 from palmatch.device.messages import pack, unpack
+from palmatch.device.state import slot_for
 from palmatch.errors import DidNotConverge, InputError
 from palmatch.live.listing import PublicSetup, only
 from palmatch.live.records import SOLD
@@ -42,6 +43,10 @@ from palmatch.palma.game import region_tables
 from palmatch.problem import FloatArray, IntArray
 from palmatch.regions.tables import RegionView
 from palmatch.streams import Keys, streams
+
+ProtocolName = Literal["report", "bids", "rounds"]
+# The shortest slot in seconds, unless another one is asked for.
+_SLOT = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +113,37 @@ class Rules(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Schedule:
+    """How a board plays game after game; times in seconds.
+
+    Attributes
+    ----------
+    every:
+        From one opening to the next; a game that takes longer delays the next one.
+    joining, preparing, slot:
+        How long devices can join, how long tables may take, and the length of a slot; unless given, 5 s or what so many
+        devices need as there are resources.
+    slots:
+        The public horizon of a game.
+    interest:
+        How many resources each possible type considers; all of them unless given.
+    """
+
+    protocol: ProtocolName
+    classes: tuple[float, ...]
+    every: float = 30.0
+    joining: float = 10.0
+    preparing: float = 5.0
+    slot: float | None = None
+    slots: int = 1
+    interest: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Opening:
     """What a board opens a game with; times are in seconds."""
 
-    protocol: Literal["report", "bids", "rounds"]
+    protocol: ProtocolName
     method: str
     classes: tuple[float, ...]
     partition: m.Partition
@@ -546,9 +578,6 @@ class RoundsRules(MethodRules):
         return Outcome(dict(self.holder), {}, {})
 
 
-ProtocolName = Literal["report", "bids", "rounds"]
-
-
 def method_of(protocol: ProtocolName) -> Method:
     """Return the method that devices play by a protocol."""
     return next(method for method in METHODS.values() if protocol in method.live)
@@ -567,32 +596,27 @@ def rules_of(
 
 
 def opening_of(
-    protocol: ProtocolName,
+    schedule: Schedule,
     place: PublicSetup,
-    classes: tuple[float, ...],
     issuer: bytes,
     *,
-    joining: float,
-    preparing: float,
-    slot: float,
-    slots: int,
     simulation: Simulation | None = None,
     earlier: Sequence[EarlierTable] = (),
 ) -> Opening:
-    """Return what a board opens a game of a protocol's method with; times are in seconds."""
-    call = bidding_of(place).call
+    """Return what a board opens a game of a schedule with."""
+    call, protocol = bidding_of(place).call, schedule.protocol
     return Opening(
         protocol=protocol,
         method=method_of(protocol).name,
-        classes=classes,
+        classes=schedule.classes,
         partition=place.partition,
         resources=place.listed(),
         issuer=issuer,
         rules=rules_of(protocol, place, Settings(), simulation, earlier),
-        joining=joining,
-        preparing=preparing,
-        slot=slot,
-        slots=1 if protocol == "report" else slots,
+        joining=schedule.joining,
+        preparing=schedule.preparing,
+        slot=schedule.slot or max(_SLOT, slot_for(len(place.resources.ids))),
+        slots=1 if protocol == "report" else schedule.slots,
         step=call.step,
         patience=call.patience,
         growth=call.growth,

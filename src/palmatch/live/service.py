@@ -17,7 +17,6 @@ import numpy as np
 
 from palmatch.device import messages as m
 from palmatch.device.messages import unpack
-from palmatch.device.state import slot_for
 from palmatch.domains.mobility import Points
 from palmatch.errors import InputError, ProtocolError
 from palmatch.live.board import Board
@@ -25,7 +24,7 @@ from palmatch.live.codec import Envelope, decode, expect
 from palmatch.live.journal import DISK_SECONDS, KEPT_GAMES, CannotWrite, Held, Journal
 from palmatch.live.keys import Signer, is_by, verify
 from palmatch.live.listing import PublicSetup, without
-from palmatch.live.rules import EarlierTable, Opening, ProtocolName, opening_of
+from palmatch.live.rules import EarlierTable, Opening, Schedule, opening_of
 from palmatch.live.topics import Topic, game_name
 from palmatch.live.transport.base import Transport
 from palmatch.live.trust import Trust, Trusted
@@ -145,38 +144,8 @@ class Reservations:
 
 _LOG = logging.getLogger(__name__)
 
-# The shortest slot in seconds, unless another one is asked for.
-_SLOT = 5.0
-
 # Games beyond the next one for which the issuer has announced a key: devices can get their tokens before.
 _AHEAD = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """How a board plays game after game; times in seconds.
-
-    Attributes
-    ----------
-    every:
-        From one opening to the next; a game that takes longer delays the next one.
-    joining, preparing, slot:
-        How long devices can join, how long tables may take, and the length of a slot; unless given, 5 s or what so many
-        devices need as there are resources.
-    slots:
-        The public horizon of a game.
-    interest:
-        How many resources each possible type considers; all of them unless given.
-    """
-
-    protocol: ProtocolName
-    classes: tuple[float, ...]
-    every: float = 30.0
-    joining: float = 10.0
-    preparing: float = 5.0
-    slot: float | None = None
-    slots: int = 1
-    interest: int | None = None
 
 
 async def run_board(
@@ -220,7 +189,8 @@ async def run_board(
         issuer = (
             await _issuer_key(board, trusted, name) if opened_before is None else expect(opened_before, m.Open).issuer
         )
-        opening = _opening(board.journal, trust.partition, issuer, name, listed, schedule)
+        place = PublicSetup(trust.partition, listed, interest=schedule.interest)
+        opening = opening_of(schedule, place, issuer, earlier=earlier_tables(board.journal, name))
         opened(name, opening)
         try:
             result = await board.play(name, opening)
@@ -290,23 +260,6 @@ async def _issuer_key(board: Board, trusted: Trusted, name: str) -> bytes:
         board.trouble = "no issuer"
         _LOG.warning("no issuer", extra={"game": name, "reason": why})
         await asyncio.sleep(DISK_SECONDS)
-
-
-def _opening(
-    journal: Journal, partition: m.Partition, issuer: bytes, name: str, resources: Points, schedule: Schedule
-) -> Opening:
-    """Return what a game is opened with."""
-    return opening_of(
-        schedule.protocol,
-        PublicSetup(partition, resources, interest=schedule.interest),
-        schedule.classes,
-        issuer,
-        joining=schedule.joining,
-        preparing=schedule.preparing,
-        slot=schedule.slot or max(_SLOT, slot_for(len(resources.ids))),
-        slots=schedule.slots,
-        earlier=earlier_tables(journal, name),
-    )
 
 
 def earlier_tables(journal: Journal, game: str) -> list[EarlierTable]:

@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,7 +43,7 @@ from palmatch.live.listing import PublicSetup
 from palmatch.live.mosquitto import Mosquitto
 from palmatch.live.ops import Metrics, allow_files, run, settle
 from palmatch.live.resource import Gateway
-from palmatch.live.rules import Accepted, Crowd, Opening, ProtocolName, method_of, opening_of, rules_of
+from palmatch.live.rules import Accepted, Crowd, ProtocolName, Schedule, method_of, opening_of, rules_of
 from palmatch.live.simulation import Simulation
 from palmatch.live.transport import Access, Hub, Transport, connect
 from palmatch.live.transport.socket import Limits
@@ -75,16 +75,6 @@ Join = Callable[[Literal["board", "issuer", "resource"]], Awaitable[Transport]]
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
-    """Times of a game in seconds, and its public horizon."""
-
-    joining: float
-    preparing: float
-    slot: float
-    slots: int
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
     """What is played.
 
@@ -113,7 +103,7 @@ class Plan:
         joining = 3.0 + 0.02 * self.agents * (1 + 10 * self.faults)
         # In `rounds` devices check charges, which takes some tenths of a second for each region.
         preparing = 3.0 + (0.06 * self.agents if self.protocol == "rounds" else 0.0)
-        return Schedule(joining, preparing, slot, 1 if self.protocol == "report" else 400)
+        return Schedule(self.protocol, (0.0, self.epsilon), joining=joining, preparing=preparing, slot=slot, slots=400)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,19 +228,21 @@ class Service:
             self.folder(name).mkdir(parents=True)
         self.prepare(issuer)
         await (await join("issuer")).publish(*issuer.announcement(self.game))
-        classes = (0.0, self.plan.epsilon)
         await Gateway(await join("resource"), self.trust, self.gateway, lambda _: None).start()
         journal = Journal(self.work / "board.db")
         board = Board(await join("board"), self.board_key, journal, metrics=self.metrics)
         many = len(self.place.resources.ids)
-        tables = await asyncio.to_thread(warm_up, self.plan.protocol, self.place, classes, many)
+        tables = await asyncio.to_thread(warm_up, self.plan.protocol, self.place, self.schedule.classes, many)
         self.measure("idle")
         groups = [_Devices(f"devices {number + 1}", self._heard) for number in range(self.groups)]
         try:
             for number, group in enumerate(groups):
                 await group.start(self._part(url, token, number))
             await self._until(lambda: len(self._ready) == len(self.agents.ids), groups)
-            opening = self._opening(issuer.key(self.game), classes, tables)
+            seed = self.plan.seed
+            simulation = None if seed is None else Simulation.of(seed, self.game, self.agents.ids)
+            schedule = replace(self.schedule, preparing=self.schedule.preparing + _SPARE * tables)
+            opening = opening_of(schedule, self.place, issuer.key(self.game), simulation=simulation)
             # The last of them still subscribe.
             await asyncio.sleep(0.001 * len(self.agents.ids))
             self.pids |= {group.name: group.pid for group in groups}
@@ -265,21 +257,6 @@ class Service:
                 await group.stop()
             journal.close()
 
-    def _opening(self, issuer: bytes, classes: tuple[float, ...], tables: float) -> Opening:
-        """Return what the game is opened with, where tables took so many seconds beforehand."""
-        plan, times = self.plan, self.schedule
-        return opening_of(
-            plan.protocol,
-            self.place,
-            classes,
-            issuer,
-            joining=times.joining,
-            preparing=times.preparing + _SPARE * tables,
-            slot=times.slot,
-            slots=times.slots,
-            simulation=None if plan.seed is None else Simulation.of(plan.seed, self.game, self.agents.ids),
-        )
-
     def folder(self, name: str) -> Path:
         """Where a device keeps its files."""
         return self.work / "devices" / name
@@ -293,7 +270,7 @@ class Service:
             members.append(Member(name, secret, position, self.plan.epsilon, folder))
         plan = self.plan
         return DevicesPart(
-            url, token, self.trust, self.game, plan.seed, tuple(members), plan.faults, self.schedule.slot
+            url, token, self.trust, self.game, plan.seed, tuple(members), plan.faults, self.schedule.slot or 0.0
         )
 
     def _heard(self, line: dict[str, Any]) -> None:

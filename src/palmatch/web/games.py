@@ -31,7 +31,7 @@ from palmatch.live.journal import Journal
 from palmatch.live.keys import Signer
 from palmatch.live.listing import PublicSetup
 from palmatch.live.resource import Arrival, Gateway
-from palmatch.live.rules import opening_of
+from palmatch.live.rules import Schedule, opening_of
 from palmatch.live.session import DeviceSession
 from palmatch.live.tokens import identity
 from palmatch.live.transport.exchange import Access
@@ -118,9 +118,8 @@ class LiveGames:
         issuer, board = self.hub.local(Access("issuer")), self.hub.local(Access("board"))
         journal = Journal(self.folder / f"{game}.db")
         key = self.issuer.key(game)
-        opening = opening_of(
-            "report", place, (0.0, epsilon), key, joining=_JOINING, preparing=_PREPARING, slot=_SLOT, slots=1
-        )
+        schedule = Schedule("report", (0.0, epsilon), joining=_JOINING, preparing=_PREPARING, slot=_SLOT)
+        opening = opening_of(schedule, place, key)
         try:
             await issuer.publish(*self.issuer.announcement(game))
             await gateway.serve(game)

@@ -32,7 +32,7 @@ from palmatch.live.journal import Journal
 from palmatch.live.keys import Signer
 from palmatch.live.listing import PublicSetup
 from palmatch.live.resource import Gateway
-from palmatch.live.rules import Accepted, Crowd, Opening, Outcome, Protocol, RegionUpdate, Rules, opening_of
+from palmatch.live.rules import Accepted, Crowd, Opening, Outcome, Protocol, RegionUpdate, Rules, Schedule, opening_of
 from palmatch.live.session import MACHINES, DeviceSession
 from palmatch.live.simulation import draw_of
 from palmatch.live.tokens import Identity
@@ -177,16 +177,15 @@ class AuditSetup:
         return replace(opening, rules=_Prepared(opening.rules, self._made))
 
     def _opened(self, times: Times) -> Opening:
-        return opening_of(
+        schedule = Schedule(
             self.protocol,
-            PublicSetup(self.grid, self.resources),
             (0.0, self.epsilon),
-            self.issuer,
             joining=times.joining,
             preparing=times.preparing,
             slot=times.slot,
             slots=_SLOTS,
         )
+        return opening_of(schedule, PublicSetup(self.grid, self.resources), self.issuer)
 
     async def _play(self, spot: int, joins: Joins, times: Times, clock: Callable[[], float]) -> None:
         transports = [await joins(Access(role)) for role in ("issuer", "board")]
