@@ -45,17 +45,23 @@ def made(own, known, **options):
 @pytest.mark.parametrize("seed", range(4))
 def test_utilities_types_and_nearest_types_are_those_of_a_naive_reading(seed):
     own, known = tables(seed)
-    problem = made(own, known, prior=(2, 1, 1), looked_at=2)
-    domain, mean = problem.domain, 0.0
+    problem = made(own, known, prior=(1, 1, 2), looked_at=2)
+    domain, top = problem.domain, known.max()
+    rate = (0.25 * -1 + 0.5 * 1) * 0.25 / (0.75 * top)
     check_domain(domain, problem.types)
     assert np.allclose(problem.true_utility(), as_utility(0.75 * known + 0.25 * own, BOUNDS), atol=1e-15)
     excluded = {(int(user[1:]), int(paper[1:])) for user, paper in LIMITS["conflicts"]}
     for user, region in enumerate(problem.regions):
+
+        def likely(paper: int, level: float, affinity: np.ndarray = known[user]) -> float:
+            bid = affinity[paper] / top
+            return float({1.0: 0.5 * bid, -1.0: 0.25 * bid, 0.0: 1 - 0.75 * bid}[level])
+
         ranked = sorted((-known[user, p], p) for p in range(7) if known[user, p] > 0 and (user, p) not in excluded)
         chosen = [paper for _, paper in ranked[:2]]
-        expected = [np.full(7, mean)]
+        expected = [rate * 3 * known[user]]
         for levels in product(sorted(LEVELS, key=lambda level: (level != 0, level)), repeat=len(chosen)):
-            expected.append(np.full(7, mean))
+            expected.append(rate * 3 * known[user])
             # The first candidate has the digit that changes first.
             expected[-1][chosen] = levels[::-1]
         table = as_utility(0.75 * known[user] + 0.25 * np.array(expected), BOUNDS)
@@ -65,8 +71,9 @@ def test_utilities_types_and_nearest_types_are_those_of_a_naive_reading(seed):
         assert np.allclose(listed[:, :-1], table[:, columns], atol=1e-15)
         assert np.allclose(np.delete(table, columns, axis=1), listed[:, -1:], atol=1e-15)
         assert domain.priors([region])[0].tolist() == pytest.approx(
-            [0.0, *(np.prod([0.5 if level == 0 else 0.25 for level in row[chosen]]) for row in expected[1:])]
+            [0.0, *(np.prod([likely(paper, row[paper]) for paper in chosen]) for row in expected[1:])]
         )
+        assert domain.priors([region])[0].sum() == pytest.approx(1)
         apart = ((problem.true_utility()[user, chosen] - table[1:, chosen]) ** 2).sum(axis=1)
         near = int(domain.nearest(region, problem.types[user : user + 1])[0])
         assert apart[near - 1] == pytest.approx(apart.min(), abs=1e-12)
@@ -80,6 +87,13 @@ def test_the_optimum_on_regions_is_the_one_of_affinities_alone():
     problem = made(own, known)
     alone = made(np.zeros_like(own), known)
     assert pm.match(problem, "hungarian-region", seed=1).pairs == pm.match(alone, "hungarian-region", seed=1).pairs
+
+
+def test_how_many_get_a_paper_follows_from_what_is_public_alone():
+    own, known = tables(1)
+    own[0], own[1:] = 1.0, -1.0
+    served = {pm.Workspace(made(bids, known, demand=7)).served_by_regions for bids in (own, -own, np.zeros_like(own))}
+    assert len(served) == 1
 
 
 def cells_and_plan(own, known, epsilon, *, listed):
@@ -146,6 +160,23 @@ def test_a_bid_of_the_lowest_level_is_no_conflict_and_no_bid_is_counted():
     assert "1 of 9 reviewers gave no bids." in problem.notes
     assert (problem.types[:, 1] == OWN).all()
     assert replace(problem, notes=()).notes == ()
+
+
+@pytest.mark.parametrize("method", ["once", "hungarian-once"])
+def test_no_more_reviewers_go_without_a_paper_than_by_regions_alone(method: str) -> None:
+    """A few reviewers bid for everything, so that reports alone would leave papers to them."""
+    for seed in range(4):
+        chance = np.random.default_rng(seed)
+        known = np.round(chance.uniform(0.3, 0.6, (14, 12)), 3)
+        own = np.where(np.arange(14) < 4, 1.0, -1.0)[:, None] * np.ones((14, 12))
+        own[4:, :] = np.where(chance.random((10, 12)) < 0.3, 1.0, 0.0)
+        problem = made(own, known, conflicts=[("u9", "p0")], demand=6, capacity=1, looked_at=3)
+        by_regions = pm.match(problem, "hungarian-region", seed=1)
+        for run in range(4):
+            found = pm.match(problem, method, epsilon=6.0, seed=run)
+            assert found.matched >= by_regions.matched
+            assert found.filled == 12
+            assert ("u9", "p0") not in found.pairs
 
 
 @pytest.mark.parametrize(

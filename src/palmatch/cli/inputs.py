@@ -136,9 +136,9 @@ class ScoreOptions:
     bid_levels:
         The bids of possible types; 0 and the highest unless given.
     bid_prior:
-        How likely each level is for a paper of high affinity; all the same unless given.
+        How likely each level is for a paper of the highest affinity, as weights; 0.8 for a bid unless given.
     bid_papers:
-        For how many papers of highest affinity types bid; 4 with two levels unless given.
+        For how many papers of highest affinity types bid; 2 with two levels unless given.
     min_papers:
         Least papers of each reviewer who takes so many.
     min_reviewers:

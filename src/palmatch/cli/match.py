@@ -21,6 +21,7 @@ from palmatch.matching import Matching
 from palmatch.methods import METHODS, Method, Workspace, prepare
 from palmatch.methods.baselines import optimal_welfare
 from palmatch.methods.stored import StoredReports, alternates, keeping, match_again, reported_lists
+from palmatch.methods.workspace import representative_utilities
 from palmatch.problem import Problem
 from palmatch.report.results import (
     assignments,
@@ -181,8 +182,7 @@ def _public_lists(problem: Problem, method: str, stored: list[StoredReports]) ->
         raise InputError(
             f"--alternates follow from reports or from regions alone, and {method} has neither: choose another method."
         )
-    standing = [problem.domain.types_of(region)[problem.domain.representative(region)] for region in problem.regions]
-    values, count = problem.domain.utility(np.array(standing)), len(problem.regions)
+    values, count = representative_utilities(problem), len(problem.regions)
     start = np.arange(count + 1) * problem.resources
     return ValueLists(problem.region_index, start, np.tile(np.arange(problem.resources), count), values.ravel())
 

@@ -2,9 +2,10 @@
 
 A reviewer is a region of its own: its row of public affinities. Its possible types are the ways in which it may have
 bid for the few papers of its highest affinities, each paper at one of a few public levels; for every other paper they
-have the mean bid of the public prior. A reviewer acts as the type that is nearest to its bids, so that a guarantee
-between types is one between any two sets of bids. Utility is the weighted sum of affinity and bid, as in
-openreview-matcher. Levels, prior and conflicts never follow from bids.
+have the mean bid of the public prior. By that a reviewer bids in proportion to its affinity, so that what is expected
+of a pair ranks pairs as affinities do, and a report that tells nothing changes no matching. A reviewer acts as the type
+that is nearest to its bids, so that a guarantee between types is one between any two sets of bids. Utility is the
+weighted sum of affinity and bid, as in openreview-matcher. Levels, prior and conflicts never follow from bids.
 
 References
 ----------
@@ -33,9 +34,12 @@ _SECRET = Secret(
     public="Affinities, conflicts, loads, limits, the levels of bids and their prior",
 )
 
-# The most possible types of a reviewer, and how many there are of bids for its candidates unless their number is given:
-# on synthetic conferences more gained at ε = 4 and lost at ε = 1 (docs/conference.md).
-MOST_TYPES, USUAL_TYPES = 64, 16
+# The most possible types of a reviewer, and how many there are unless the number of its candidates is given: 16 gained
+# more at ε = 4 and lost up to 0.4 points against affinities alone below (benchmarks.conferences).
+MOST_TYPES, USUAL_TYPES = 64, 4
+
+# How likely a bid is for a paper of the highest affinity that there is, unless a prior is given.
+USUAL_BID = 0.8
 
 # The number of the type that is a reviewer's own.
 OWN = 1 << 20
@@ -47,7 +51,8 @@ class BidTable:
 
     Type 0 has the mean bid of the prior for every paper, so that it ranks papers by affinity: it stands for the region
     and has no weight in the prior. Type 1 + t has the level of digit j of t, written in base L, for the reviewer's j-th
-    candidate, and the mean for every other paper.
+    candidate, and the mean for every other paper. For a paper of weighted affinity a the prior gives level l != 0 the
+    probability `shares[l]` a / `top`, and the mean bid is `rate` a.
 
     Attributes
     ----------
@@ -58,7 +63,10 @@ class BidTable:
     candidates:
         Papers of each reviewer's highest affinities, best first, -1 where it has fewer: shape (N, k).
     levels, shares:
-        The weighted bids that types consist of, 0 first, and how likely each is: public, shape (L,).
+        The weighted bids that types consist of, 0 first, and how likely each is for a paper of affinity `top`: public,
+        shape (L,).
+    top:
+        The highest weighted affinity that there is: public.
     near:
         The type of its region that is nearest to each reviewer's bids: private.
     bounds:
@@ -73,6 +81,7 @@ class BidTable:
     candidates: IntArray
     levels: FloatArray
     shares: FloatArray
+    top: float
     near: IntArray
     bounds: Range
     prior_source: str
@@ -83,28 +92,29 @@ class BidTable:
         chosen = np.arange(self.affinities.shape[1]) if columns is None else columns
         reviewer, kind = types.astype(np.int64).T
         scores: FloatArray = self.affinities[reviewer][:, chosen].toarray()
-        scores += self._bids_of(reviewer, kind)[:, chosen].toarray() + np.where(kind == OWN, 0.0, self.mean)[:, None]
+        scores *= np.where(kind == OWN, 1.0, 1 + self.rate)[:, None]
+        scores += self._bids_of(reviewer, kind)[:, chosen].toarray()
         return np.asarray(as_utility(scores, self.bounds), dtype=np.float64)
 
     def utility_of_pairs(self, types: FloatArray, columns: IntArray) -> FloatArray:
         """Return the utility of one paper to each type."""
         reviewer, kind = types.astype(np.int64).T
-        scores = _entries(self.affinities, reviewer, columns)
+        scores = _entries(self.affinities, reviewer, columns) * np.where(kind == OWN, 1.0, 1 + self.rate)
         scores += _entries(self._bids_of(reviewer, kind), np.arange(len(types)), columns)
-        scores += np.where(kind == OWN, 0.0, self.mean)
         return np.asarray(as_utility(scores, self.bounds), dtype=np.float64)
 
     @property
-    def mean(self) -> float:
-        """The mean weighted bid of the prior."""
-        return float(self.levels @ self.shares)
+    def rate(self) -> float:
+        """The mean weighted bid for a paper, over its weighted affinity; never such that it turns a ranking around."""
+        return max(float(self.levels @ self.shares), 0.0) / self.top
 
     def _bids_of(self, reviewer: IntArray, kind: IntArray) -> Any:
-        """Return reviewers' own weighted bids, and by how much those of possible types are above the mean."""
+        """Return reviewers' own weighted bids, and for candidates those of possible types above the mean."""
         own = kind == OWN
         papers = self.candidates[reviewer]
         row, place = np.nonzero((papers >= 0) & (~own & (kind > 0))[:, None])
-        above = (self.levels - self.mean)[(kind[row] - 1) // len(self.levels) ** place % len(self.levels)]
+        above = self.levels[(kind[row] - 1) // len(self.levels) ** place % len(self.levels)]
+        above = above - self.rate * _entries(self.affinities, reviewer[row], papers[row, place])
         shape = (len(kind), self.bids.shape[1])
         possible = scipy.sparse.csr_array((above, (row, papers[row, place])), shape=shape)
         return scipy.sparse.diags_array(own.astype(np.float64)) @ self.bids[reviewer] + possible
@@ -114,12 +124,12 @@ class BidTable:
         number = self.places[str(region)]
         first, last = self.affinities.indptr[number : number + 2]
         papers = self.affinities.indices[first:last].astype(np.int64)
-        kinds = self.types_of(region)[1:, 1].astype(np.int64) - 1
-        table = np.full((len(kinds) + 1, len(papers) + 1), self.mean)
-        table[:, :-1] += self.affinities.data[first:last]
+        kinds, affinity = self.types_of(region)[1:, 1].astype(np.int64) - 1, self.affinities.data[first:last]
+        table = np.zeros((len(kinds) + 1, len(papers) + 1))
+        table[:, :-1] = affinity * (1 + self.rate)
         for place, paper in enumerate(self.candidates[number][self.candidates[number] >= 0]):
-            level = kinds // len(self.levels) ** place % len(self.levels)
-            table[1:, np.searchsorted(papers, paper)] += (self.levels - self.mean)[level]
+            column, level = np.searchsorted(papers, paper), kinds // len(self.levels) ** place % len(self.levels)
+            table[1:, column] = affinity[column] + self.levels[level]
         return papers, np.asarray(as_utility(table, self.bounds), dtype=np.float64)
 
     def region_of(self, types: FloatArray) -> Sequence[Region]:
@@ -151,16 +161,21 @@ class BidTable:
 
     def priors(self, regions: Sequence[Region]) -> Sequence[FloatArray]:
         """Return how likely each possible type is: bids for different papers are independent."""
-        counts = [int((self.candidates[self.places[str(region)]] >= 0).sum()) for region in regions]
-        known = {}
-        for count in set(counts):
+        number = np.array([self.places[str(region)] for region in regions], dtype=np.int64)
+        papers = self.candidates[number]
+        affinity = _entries(self.affinities, np.repeat(number, papers.shape[1]), np.maximum(papers, 0).ravel())
+        chances = affinity.reshape(papers.shape)[:, :, None] / self.top * self.shares
+        chances[:, :, 0] = 1 - chances[:, :, 1:].sum(axis=2)
+        found = []
+        for own, count in zip(chances, (papers >= 0).sum(axis=1), strict=True):
             levels = np.arange(len(self.levels) ** count)[:, None] // len(self.levels) ** np.arange(count)
-            known[count] = np.append(0.0, self.shares[levels % len(self.levels)].prod(axis=1))
-        return [known[count] for count in counts]
+            found.append(np.append(0.0, own[np.arange(count), levels % len(self.levels)].prod(axis=1)))
+        return found
 
 
 def _entries(rows: Any, row: IntArray, column: IntArray) -> FloatArray:
-    return np.asarray(rows.tocsr()[row, column], dtype=np.float64).ravel()
+    # Of no places scipy makes a sparse array.
+    return np.asarray(rows.tocsr()[row, column], dtype=np.float64).ravel() if len(row) else np.zeros(0)
 
 
 def problem(
@@ -191,9 +206,10 @@ def problem(
     levels:
         The bids that possible types consist of, 0 (no bid) among them: public, and never read from the bids.
     prior:
-        How likely each level is for a paper of high affinity, as weights; all the same unless given: public.
+        How likely each level is for a paper of the highest affinity that there is, as weights: public. Unless given,
+        0.8 for a bid, each level alike. For any other paper bids are less likely in proportion to its affinity.
     looked_at:
-        For how many papers of highest affinity the possible types bid: public. Four with two levels unless given.
+        For how many papers of highest affinity the possible types bid: public. Two with two levels unless given.
     bounds:
         The smallest and largest score that there may be: public.
     interest:
@@ -253,7 +269,10 @@ def problem(
     digits = np.abs(offered[:, :, None] - share * steps).argmin(axis=2)
     near = 1 + (digits * len(steps) ** np.arange(candidates.shape[1])).sum(axis=1, where=candidates >= 0)
     source = f"the affinities in {affinities.source}"
-    table = BidTable(reviewers, known, own, candidates, share * steps, weights, near, bounds, affinities.source, places)
+    top, source_of_prior = float(known.data.max(initial=0.0)) or 1.0, affinities.source
+    table = BidTable(
+        reviewers, known, own, candidates, share * steps, weights, top, near, bounds, source_of_prior, places
+    )
     types = np.column_stack((np.arange(len(reviewers)), np.full(len(reviewers), OWN))).astype(np.float64)
     silent = int((np.diff(own.indptr) == 0).sum())
     found = make_problem(
@@ -281,7 +300,9 @@ def _checked_levels(
     levels: Sequence[float], prior: Sequence[float] | None, bounds: Range
 ) -> tuple[FloatArray, FloatArray]:
     """Return the levels, 0 first, and the probability of each."""
-    given, weights = np.asarray(levels, dtype=np.float64), np.ones(len(levels)) if prior is None else np.asarray(prior)
+    given, weights = np.asarray(levels, dtype=np.float64), np.asarray(prior)
+    if prior is None:
+        weights = np.where(given == 0, 1 - USUAL_BID, USUAL_BID / max(len(levels) - 1, 1))
     low, high = bounds
     if 0.0 not in given or not 2 <= len(set(given.tolist())) == len(given) <= MOST_TYPES:
         raise InputError(f"Expected 2 to {MOST_TYPES} different levels of bids, 0 (no bid) among them, got {levels}.")

@@ -9,6 +9,7 @@ that any party can compute: as long as the lists gain by it, and beyond that whe
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numba
@@ -206,6 +207,53 @@ def _expand(table, holdings, nodes, heap, count, reached, met, mover):  # type: 
             sift(heap, 0, count + 1, count, further, -resource, resource)
             count += 1
     return count, met
+
+
+def serve_more(lists: ValueLists, capacities: Capacities, units: IntArray, least: Callable[[], int]) -> IntArray:
+    """Hand units of agents with several to agents with none, until `least()` have one or none can be handed over.
+
+    Each time it is the unit by which the lists lose least: value to the agent that has it, less that to the other one.
+    """
+    got = np.bincount(np.concatenate((units[:, 0], capacities.assigned[:, 0])), minlength=len(capacities.demand))
+    waiting = np.flatnonzero((got == 0) & (capacities.demand > 0))
+    missing = min(least() - int((got > 0).sum()), len(waiting)) if len(waiting) else 0
+    if missing <= 0:
+        return units
+    result, count = units.copy(), len(capacities.capacity)
+    has = np.array([_worth(lists, agent, count)[resource] for agent, resource in units.tolist()])
+    gain = np.array([_worth(lists, agent, count) for agent in waiting.tolist()])
+    conflicts = capacities.conflicts[np.isin(capacities.conflicts[:, 0], waiting)]
+    gain[np.searchsorted(waiting, conflicts[:, 0]), conflicts[:, 1]] = -np.inf
+    cheapest = np.full(count, np.inf)
+
+    def refresh(resources: IntArray) -> None:
+        cheapest[resources] = np.inf
+        some = np.flatnonzero(np.isin(result[:, 1], resources) & (got[result[:, 0]] > 1))
+        np.minimum.at(cheapest, result[some, 1], has[some])
+
+    refresh(np.arange(count))
+    for _ in range(missing):
+        losses = cheapest - gain
+        row, resource = np.unravel_index(int(losses.argmin()), losses.shape)
+        if losses[row, resource] == np.inf:
+            break
+        here = np.flatnonzero((result[:, 1] == resource) & (got[result[:, 0]] > 1))
+        unit = here[has[here].argmin()]
+        giver = result[unit, 0]
+        result[unit, 0], has[unit] = waiting[row], gain[row, resource]
+        got[giver] -= 1
+        got[waiting[row]], gain[row] = 1, -np.inf
+        refresh(np.append(result[result[:, 0] == giver, 1], resource))
+    return result
+
+
+def _worth(lists: ValueLists, agent: int, count: int) -> FloatArray:
+    """Return what every resource is worth to an agent by its list."""
+    place = lists.list_of[agent]
+    span = slice(lists.start[place], lists.start[place + 1])
+    worth = np.zeros(count) if lists.rest is None else np.full(count, lists.rest[place])
+    worth[lists.resources[span]] = lists.values[span]
+    return worth
 
 
 @numba.njit(cache=True)

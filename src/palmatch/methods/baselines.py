@@ -21,7 +21,7 @@ from palmatch.matchers.partners import greedy_pairs, random_pairs
 from palmatch.matching import Matching
 from palmatch.mechanisms import laplace
 from palmatch.methods.reports import play_lists, priors_of
-from palmatch.methods.workspace import Play, Settings, Workspace, budgets, make_matching
+from palmatch.methods.workspace import Play, Settings, Workspace, budgets, make_matching, representative_utilities
 from palmatch.problem import Domain, FloatArray, HasCoordinates, IntArray, Problem, checked_utility
 from palmatch.regions.noise import linear_backoff
 from palmatch.regions.own import own_lists
@@ -77,10 +77,7 @@ def prepare_hungarian(workspace: Workspace, _settings: Settings, _trace: bool) -
 def prepare_hungarian_region(workspace: Workspace, _settings: Settings, _trace: bool) -> Play:
     """Prepare the optimum of a centre that knows only regions: each agent counts as its region's representative."""
     problem = workspace.problem
-    representatives = np.array(
-        [problem.domain.types_of(region)[problem.domain.representative(region)] for region in problem.regions]
-    )
-    rows = checked_utility(problem.domain, representatives)
+    rows = representative_utilities(problem)
     guarantee = region_only("a centre knows each agent's region and takes it for the region's representative")
 
     def run(chance: Randomness) -> Matching:

@@ -21,6 +21,7 @@ from palmatch.errors import InputError
 from palmatch.guarantee import NOT_COVERED, SENTENCES, no_privacy, partition_in_words, pldp_statement
 from palmatch.matchers.alma import best_first, run_alma
 from palmatch.matchers.auction import entropic_prices, run_auction
+from palmatch.matchers.exchange import serve_more
 from palmatch.matchers.lists import MatchOutcome, ValueLists
 from palmatch.matchers.optimal import dense_values, match_lists, shuffled_optimal_matching
 from palmatch.matchers.partners import auction_partners, mutual_utilities
@@ -297,8 +298,9 @@ def auction(
             trace=trace,
             progress=workspace.progress("agents"),
         )
-    return run_auction(
-        value_lists(plan, reported),
+    lists = value_lists(plan, reported)
+    sale = run_auction(
+        lists,
         plan.opening,
         plan.step,
         stream_keys=chance.public,
@@ -310,6 +312,15 @@ def auction(
         trace=trace,
         progress=workspace.progress("agents"),
     )
+    return replace(sale, resource_of=serve_as_regions(workspace, lists, sale.resource_of))
+
+
+def serve_as_regions(workspace: Workspace, lists: ValueLists, units: IntArray) -> IntArray:
+    """Return units by which at least as many agents get something as by regions alone, where agents want several."""
+    limits = workspace.problem.capacities
+    if limits is None or limits.required is not None or (limits.demand <= 1).all():
+        return units
+    return serve_more(lists, limits, units, lambda: workspace.served_by_regions)
 
 
 def optimal(
@@ -322,7 +333,9 @@ def optimal(
             reported_worth(problem, plan, reported), problem.capacities, chance.public
         )
     else:
-        resource_of = match_lists(value_lists(plan, reported), problem.resources, problem.capacities, chance.public)
+        lists = value_lists(plan, reported)
+        resource_of = match_lists(lists, problem.resources, problem.capacities, chance.public)
+        resource_of = serve_as_regions(workspace, lists, resource_of)
     return MatchOutcome(resource_of, 0, Trace.of_reports(reported) if trace else None)
 
 

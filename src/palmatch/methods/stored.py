@@ -22,7 +22,14 @@ from palmatch.matchers.required import refuse_unmet
 from palmatch.matching import Matching
 from palmatch.methods import prepare
 from palmatch.methods.registry import Method
-from palmatch.methods.reports import FINE_STEP, LONG_PATIENCE, ReportPlan, report_guarantee, value_lists
+from palmatch.methods.reports import (
+    FINE_STEP,
+    LONG_PATIENCE,
+    ReportPlan,
+    report_guarantee,
+    serve_as_regions,
+    value_lists,
+)
 from palmatch.methods.workspace import Settings, Workspace, budgets, finished, make_matching
 from palmatch.problem import IntArray, Problem
 from palmatch.regions.csr import offsets_from_sizes
@@ -117,6 +124,7 @@ def match_again(
             round_limit=LONG_PATIENCE, fill=True,
         ).resource_of  # fmt: skip
     rows = [stored["reports"][name] for name in problem.agent_ids if name in stored["reports"]]
+    units = serve_as_regions(workspace, lists, units)
     guarantee = report_guarantee(max((row["epsilon"] for row in rows), default=0.0), [row["types"] for row in rows])
     matching = finished(problem, replace(make_matching(problem, units, guarantee=guarantee), method=method.name))
     guarantee = with_top_up(matching.guarantee)

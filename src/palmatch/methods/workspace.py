@@ -15,10 +15,11 @@ import numpy as np
 from palmatch.domain import HasPrior
 from palmatch.errors import InputError, MeaninglessSetting
 from palmatch.guarantee import doubts, with_disclosure, with_limits, with_partners, with_prior, with_secret, with_source
+from palmatch.matchers.optimal import DENSE_PAIRS, optimal_matching
 from palmatch.matching import Guarantee, Matching, Trace
 from palmatch.palma.accountant import Accountant
 from palmatch.palma.policy import Policy
-from palmatch.problem import FloatArray, IntArray, Problem
+from palmatch.problem import FloatArray, IntArray, Problem, checked_utility
 from palmatch.regions.noise import BackoffNoise, PublicTables, SelectionNoise, public_tables
 from palmatch.regions.own import Own, own_utilities
 from palmatch.regions.tables import Progress, RegionTables, region_tables
@@ -117,6 +118,7 @@ class Workspace:
     on_progress: StageProgress | None = None
     _regions: RegionTables | None = field(default=None, init=False)
     _keys: Keys | None = field(default=None, init=False)
+    _served: int | None = field(default=None, init=False)
     # What methods of one report have in common, by budgets; `methods.reports` fills it. Workspaces that differ
     # in types alone share `public_plans`, of which only what is public is used.
     plans: dict[PlanKey, Any] = field(default_factory=dict, init=False, repr=False)
@@ -135,6 +137,7 @@ class Workspace:
         """Return the workspace of a problem that differs in its agents' types alone; what is public is shared."""
         other = Workspace(problem, self.on_progress)
         other._regions, other._keys, other.public_plans = self.regions, self.keys, self.public_plans
+        other._served = self._served
         return other
 
     @property
@@ -159,6 +162,17 @@ class Workspace:
         return own_utilities(self.problem, self.regions, snapped=snapped)
 
     @property
+    def served_by_regions(self) -> int:
+        """How many agents get something by the optimum on regions alone; all of them where that takes too long."""
+        if self._served is None:
+            problem, self._served = self.problem, self.problem.agents
+            if problem.agents * problem.resources <= DENSE_PAIRS:
+                rows = representative_utilities(problem)[problem.region_index]
+                units = np.vstack((optimal_matching(rows, problem.capacities), problem.assigned))
+                self._served = len(np.unique(units[:, 0]))
+        return self._served
+
+    @property
     def keys(self) -> Keys:
         """What the agents' draws are keyed by: a hash of each public id, no two alike."""
         if self._keys is None:
@@ -179,6 +193,14 @@ class Workspace:
     def progress(self, what: str) -> Progress | None:
         """Return a progress function for one part of the work."""
         return of_stage(self.on_progress, what)
+
+
+def representative_utilities(problem: Problem) -> FloatArray:
+    """Return the utilities of each region's representative, shape (regions, resources)."""
+    domain = problem.domain
+    return checked_utility(
+        domain, np.array([domain.types_of(one)[domain.representative(one)] for one in problem.regions])
+    )
 
 
 def budgets(problem: Problem, settings: Settings) -> FloatArray:
