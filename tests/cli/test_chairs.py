@@ -7,6 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from palmatch.data.scores import read_assignments
 from palmatch.matchers.required import required_units
 from palmatch.problem import Capacities, Limit, Requirements
 from running import run_line as run
@@ -147,3 +148,81 @@ def test_the_required_optimum_is_the_best_of_all_assignments(seed):
     assert sorted(map(tuple, np.column_stack((np.array([2, 0, 1])[again[:, 0]], again[:, 1])).tolist())) == sorted(
         map(tuple, units.tolist())
     )
+
+
+def test_the_forms_of_other_programs_are_written_and_read_again(folder):
+    words = ("--seed 2", "--method hungarian-once")
+    assert match(folder, "a.json", *words).returncode == 0
+    expected = pairs(folder, "a.json")
+    for out, more in (("b.csv", "--hotcrp"), ("c.json", "--invitation V/-/Proposed"), ("d.in", ""), ("e.csv", "")):
+        result = match(folder, out, more, *words)
+        assert result.returncode == 0, result.stderr
+    header, *rows = (folder / "b.csv").read_text().splitlines()
+    assert header == "paper,action,email"
+    assert {(row.split(",")[2], row.split(",")[0]) for row in rows} == expected
+    told = json.loads((folder / "c.json").read_text())
+    assert {(edge["tail"], edge["head"]) for edge in told} == expected
+    assert all(set(edge) == {"invitation", "head", "tail", "weight", "label"} for edge in told)
+    table = [line.split() for line in (folder / "d.in").read_text().splitlines()]
+    assert table[0] == ["6", "8"]
+    assert {
+        (f"u{user}", f"p{paper}") for paper in range(6) for user in range(8) if table[1 + paper][user] == "1"
+    } == expected
+    for name in ("b.csv", "c.json", "e.csv"):
+        assert set(read_assignments(folder / name)) == expected
+
+
+def test_scores_and_conflicts_of_openreview_and_hotcrp_are_those_of_the_same_rows(folder):
+    match(folder, "a.json", "--method hungarian")
+    rows = [line.split(",") for line in (folder / "bids.csv").read_text().splitlines()]
+    labels = {"0": {"weight": None, "label": "Neutral"}, "1": {"label": "Very High"}}
+    flat = [{"invitation": "V/-/Bid", "head": paper, "tail": user} | labels[bid] for paper, user, bid in rows]
+    (folder / "flat.json").write_text(json.dumps({"edges": flat}))
+    users = dict.fromkeys(user for _, user, _ in rows)
+    values = {
+        user: [{"head": paper, "weight": float(bid)} for paper, own, bid in rows if own == user] for user in users
+    }
+    groups = [{"id": {"tail": user}, "values": own} for user, own in values.items()]
+    (folder / "groups.json").write_text(json.dumps(groups))
+    hotcrp = ["paper,title,email,preference", *(f"{paper},T,{user},{bid}{'X' * int(bid)}" for paper, user, bid in rows)]
+    (folder / "hotcrp.csv").write_text("\n".join(hotcrp) + "\n")
+    (folder / "conflicts.json").write_text(json.dumps([{"head": f"p{n}", "tail": "u0", "weight": -1} for n in (0, 1)]))
+    (folder / "bulk.csv").write_text("paper,action,email\np0,conflict,u0\np1,conflict,u0\n")
+    for bids in ("flat.json", "groups.json", "hotcrp.csv"):
+        for conflicts in ("conflicts.json", "bulk.csv"):
+            line = WORDS.replace("bids.csv", bids).replace("conflicts.csv", conflicts)
+            result = run(line, "--method hungarian --out b.json", folder=folder)
+            assert result.returncode == 0, result.stderr
+            assert pairs(folder, "b.json") == pairs(folder, "a.json")
+
+
+@pytest.mark.parametrize(
+    ("edges", "words"),
+    [
+        ([{"head": "p0", "tail": "u1"}], "edge 1: expected OpenReview's edges"),
+        (
+            [{"head": "p0", "tail": "u1", "weight": 3}],
+            "edge 1: found a weight that does not fit, expected one from 0 to 1",
+        ),
+        ([{"head": "p0", "tail": "u1", "weight": 1}] * 2, "several edges of one paper and user"),
+        ([{"head": "p9", "tail": "u1", "weight": 1}], "has the papers 'p9'; papers.csv has others"),
+        ({"edges": 3}, "expected OpenReview's edges"),
+    ],
+)
+def test_edges_that_cannot_be_used_are_refused_in_a_sentence(folder, edges, words):
+    (folder / "bids.json").write_text(json.dumps(edges))
+    result = run(WORDS.replace("bids.csv", "bids.json"), "--out b.json", folder=folder)
+    assert (result.returncode, "Traceback" in result.stderr) == (2, False)
+    assert words in " ".join(result.stderr.split()), result.stderr
+
+
+def test_how_many_gave_no_bids_is_told_to_the_operator_alone_and_what_comes_next_is_said(folder):
+    rows = (folder / "bids.csv").read_text().splitlines()
+    (folder / "bids.csv").write_text("\n".join(row for row in rows if ",u5," not in row) + "\n")
+    result = match(folder, "a.json", "--json b.json")
+    assert "1 of 8 reviewers gave no bids (for you alone: not to be published)" in result.stderr
+    written = result.stdout + "".join((folder / name).read_text() for name in ("a.json", "b.json", "a.reports.json"))
+    assert "gave no bids" not in written
+    said = " ".join(result.stdout.split())
+    assert "Next: upload a.json" in said
+    assert "Keep a.reports.json: --keep replaces reviewers that decline." in said

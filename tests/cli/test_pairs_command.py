@@ -60,7 +60,7 @@ def test_regions_of_trips_are_shown():
 
 def test_a_file_of_pairs_is_not_what_openreview_takes(tmp_path):
     ended = run("match", TRIPS, "--pairs", "--out", tmp_path / "pairs.json")
-    assert "JSON is for papers" in ended.stderr
+    assert "Forms of papers do not go" in ended.stderr
 
 
 def test_the_limit_is_not_for_pairs_and_does_not_offer_them():

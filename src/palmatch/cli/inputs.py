@@ -18,7 +18,7 @@ import typer
 
 from palmatch.cli import options
 from palmatch.cli.options import numbers, place, score_range
-from palmatch.cli.show import announce_compiling
+from palmatch.cli.show import announce_compiling, warn_privately
 from palmatch.data import city
 from palmatch.data.conference import conference
 from palmatch.data.files import identifiers, listed, need_column, read_sheet, texts, unit_counts, unused
@@ -136,7 +136,7 @@ class ScoreOptions:
     bid_levels:
         The bids of possible types; 0 and the highest unless given.
     bid_prior:
-        How likely each level is for a paper of the highest affinity, as weights; 0.8 for a bid unless given.
+        How likely each level is for a paper of the highest affinity, as weights; 0.95 for a bid unless given.
     bid_papers:
         For how many papers of highest affinity types bid; 2 with two levels unless given.
     min_papers:
@@ -245,10 +245,14 @@ class ProblemOptions(ScoreOptions, PaperOptions, MapOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputOptions:
-    """What else follows from reports, and what is kept of an earlier matching.
+    """In which form pairs are written, what else follows from reports, and what is kept of an earlier matching.
 
     Attributes
     ----------
+    hotcrp:
+        Write --out (.csv) as HotCRP's bulk assignment.
+    invitation:
+        Write --out (.json) as OpenReview's edges that answer this invitation.
     alternates:
         Runners-up of each resource, from the same reports, in OUT.alternates.json.
     keep:
@@ -258,7 +262,9 @@ class OutputOptions:
     """
 
     PANEL: ClassVar = "Conferences"
-    RARE: ClassVar[tuple[str, ...]] = ("alternates", "keep", "unavailable")
+    RARE: ClassVar[tuple[str, ...]] = ("hotcrp", "invitation", "alternates", "keep", "unavailable")
+    hotcrp: bool = False
+    invitation: str | None = None
     alternates: options.Natural = 0
     keep: Path | None = None
     unavailable: Path | None = None
@@ -759,6 +765,9 @@ def _bids(request: _Request) -> Inputs:
     told, known = read(private, weights=weights[: len(private)]), read(public, weights=weights[len(private) :])
     most = {} if chosen.max_papers is None else read_max_papers(chosen.max_papers)
     known = with_users(known, most)
+    if silent := len(known.users) - int((np.diff(told.rows.tocsr().indptr) > 0).sum()):
+        # Here and in no result: with the assignments it tells about those who bid.
+        warn_privately(f"{silent:,} of {len(known.users):,} reviewers gave no bids")
     demand = np.array([most.get(user, np.nan) for user in known.users], dtype=np.float64)
     build = partial(
         bids.problem,

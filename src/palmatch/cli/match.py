@@ -9,11 +9,12 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from palmatch.atomic import write_atomic
 from palmatch.cli import options, show
 from palmatch.cli.inputs import BudgetOptions, Kept, OutputOptions, ProblemOptions, read_inputs
 from palmatch.data.feeds import free_evses, is_feed
 from palmatch.data.files import write_rows
-from palmatch.data.scores import read_assignments, read_json, read_users
+from palmatch.data.scores import MATRIX_SUFFIX, read_assignments, read_json, read_users
 from palmatch.errors import InputError
 from palmatch.guarantee import deployment_record
 from palmatch.matchers.lists import ValueLists
@@ -25,8 +26,11 @@ from palmatch.methods.workspace import representative_utilities
 from palmatch.problem import Problem
 from palmatch.report.results import (
     assignments,
+    bulk_assignment,
+    edges,
     fairness_lines,
     is_conference,
+    matrix_text,
     reservations,
     shortfall_lines,
     with_assigned,
@@ -60,7 +64,7 @@ def match(
     Parameters
     ----------
     out:
-        Where the pairs go: .csv, .parquet, .json (openreview, OCPI); - for CSV.
+        Where the pairs go: .csv, .parquet, .json (openreview-matcher, OCPI), .in (matrix of papers); - for CSV.
     method:
         once, hungarian-once, hungarian-region, palma, published, hungarian-geo, random or hungarian; all: palmatch
         methods.
@@ -108,10 +112,12 @@ def match(
         raise InputError("--unavailable goes with --keep, the earlier matching: give both.")
     if asked.alternates and str(out) == "-":
         raise InputError("--alternates are written beside --out: give it the name of a file.")
-    if chosen.pairs and as_json:
-        raise InputError("JSON is for papers (openreview-matcher): give --out a name in .csv or .parquet with --pairs.")
+    if (asked.hotcrp and out.suffix.lower() != ".csv") or (asked.invitation is not None and not as_json):
+        raise InputError("--hotcrp goes with --out in .csv, --invitation with --out in .json: give --out that ending.")
+    if chosen.pairs and (as_json or asked.hotcrp or out.suffix.lower() == MATRIX_SUFFIX):
+        raise InputError("Forms of papers do not go with --pairs: give --out a name in .csv or .parquet.")
     read = [agents, resources, asked.keep, asked.unavailable, *chosen.files]
-    show.check_outputs(read, out=out, json=json, kinds=(".csv", ".parquet", ".json"))
+    show.check_outputs(read, out=out, json=json, kinds=(".csv", ".parquet", ".json", MATRIX_SUFFIX))
     kept, stored = _read_kept(asked.keep, asked.unavailable, METHODS.find(method))
     problem = read_inputs(agents, resources, chosen, kept=kept).problem(chosen.size, budget.seed)
     evses = None
@@ -138,9 +144,15 @@ def match(
         lists = _public_lists(problem, method, stored)
         others = alternates(problem, by_agent, lists, asked.alternates)
         show.write_json(_beside(out, "alternates"), assignments(problem, others))
-    if as_json:
+    if asked.invitation is not None:
+        show.write_json(out, edges(assignments(problem, by_agent), asked.invitation, method))
+    elif as_json:
         told = assignments(problem, by_agent) if evses is None else reservations(problem, by_agent, evses)
         show.write_json(out, told)
+    elif asked.hotcrp:
+        write_rows(out, bulk_assignment(problem, by_agent))
+    elif out.suffix.lower() == MATRIX_SUFFIX:
+        write_atomic(out, matrix_text(problem, by_agent))
     else:
         write_rows(out, with_assigned(problem, matching))
     if str(out) == "-":
@@ -160,6 +172,13 @@ def match(
         show.say(gain.sentence)
     if str(out) != "-":
         show.say(f"Pairs are in {out}.")
+    if is_conference(problem) and str(out) != "-":
+        show.say(
+            f"Next: upload {out.name}, after you have looked at it. Reviewers may be told what stands under Guarantee, "
+            "and what is public. Publish no bids, no scores, and nothing that is marked as not to be published."
+            + f" Keep {_beside(out, 'reports').name}: --keep replaces reviewers that decline."
+            * bool(stored)
+        )
 
 
 def _beside(out: Path, what: str) -> Path:

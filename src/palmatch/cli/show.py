@@ -200,6 +200,12 @@ def pick(record: Any, names: str) -> dict[str, Any]:
     return {name: getattr(record, name) for name in names.split()}
 
 
+def warn_privately(text: str) -> None:
+    """Write a line on the standard error that is for the operator alone, and not in any result."""
+    if not _output.quiet:
+        sys.stderr.write(f"palmatch: {text} (for you alone: not to be published)\n")
+
+
 def say_seeded(seed: int | None) -> None:
     """Say that draws follow from a seed, where one was given."""
     if seed is not None:

@@ -1,8 +1,10 @@
-"""Scores of users for papers, as openreview-matcher and perturbed-maximization keep them, read and checked.
+"""Scores of users for papers, as programs for conferences keep them, read and checked.
 
 openreview-matcher has rows `paper,user,score`, constraints `paper,user,-1|0|1` and `user,max_papers`, all without a
 header (one is accepted). perturbed-maximization has one line with the numbers of papers and of reviewers, and a line
-of similarities for each paper. What a score is used for is not known here; nothing of size users x papers is made.
+of similarities for each paper. OpenReview has edges from a paper (head) to a user (tail) with a weight or a label, in
+JSON; HotCRP columns `paper`, `email` and `preference`, and `paper`, `action` and `email` for conflicts and reviews.
+What a score is used for is not known here; nothing of size users x papers is made.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from palmatch.data.files import (
     filled_runs,
     filled_series,
     filled_texts,
+    listed,
     need_column,
     numbers,
     read_lines,
@@ -52,6 +55,12 @@ FLOOR = 0.01
 
 SCORE_COLUMNS = ("paper", "user", "score")
 _CONSTRAINTS = ("paper", "user", "constraint")
+# What HotCRP calls them.
+_SYNONYMS = {"paper": "pid", "user": "email", "score": "preference"}
+_REVIEWS = ("review", "primary", "secondary", "pcreview", "external")
+
+# What openreview-py takes the label of a bid for.
+_LABELS = {"Very High": 1.0, "High": 0.5, "Neutral": 0.0, "Low": -0.5, "Very Low": -1.0}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,17 +106,16 @@ def as_score(utilities: Any, bounds: Range) -> Any:
 
 def is_scores(sheet: Sheet) -> bool:
     """Say whether a sheet that was read without a header holds rows paper, user, score."""
-    if len(sheet.columns) != len(SCORE_COLUMNS):
-        return False
-    if sheet.lines is None or _named(sheet, SCORE_COLUMNS):
-        return _named(sheet, SCORE_COLUMNS)
+    named = _named(sheet, SCORE_COLUMNS)
+    if named or sheet.lines is None or len(sheet.columns) != len(SCORE_COLUMNS):
+        return named
     return _is_number(sheet.columns[2][0])
 
 
 def is_score_file(path: FilePath) -> bool:
     """Say whether a file holds scores rather than a table with a header."""
     source = os.fspath(path)
-    return source.lower().endswith(MATRIX_SUFFIX) or is_scores(read_sheet(path, header=False, begin=True))
+    return source.lower().endswith((MATRIX_SUFFIX, ".json")) or is_scores(read_sheet(path, header=False, begin=True))
 
 
 def read_scores(
@@ -191,7 +199,13 @@ def _read(path: FilePath, bounds: Range, *, checked: bool) -> _File:
     source = os.fspath(path)
     if source.lower().endswith(MATRIX_SUFFIX):
         return _matrix(source, bounds)
+    if source.lower().endswith(".json"):
+        return _edge_scores(source, bounds)
     sheet = named_columns(read_sheet(path, header=False), SCORE_COLUMNS)
+    if sheet.columns[2].dtype == pl.String:
+        # HotCRP has a reviewer's expertise behind its preference.
+        plain = sheet.columns[2].str.replace(r"^(-?\d+)[XYZ]$", "$1")
+        sheet = replace(sheet, columns=(*sheet.columns[:2], plain))
     papers = filled_series(sheet, 0, expected="an id") if checked else sheet.columns[0]
     first = run_starts(sheet, 1)
     users = filled_runs(sheet, 1, first, expected="an id")
@@ -200,6 +214,38 @@ def _read(path: FilePath, bounds: Range, *, checked: bool) -> _File:
     outside = ~((values >= bounds[0]) & (values <= bounds[1]))
     refuse(sheet, 2, where=outside, expected=expected, advice="correct it, or say --score-range LOW,HIGH")
     return _File(source, papers, users, np.diff(first, append=len(values)), values, papers, sheet)
+
+
+def read_edges(path: FilePath) -> list[tuple[str, str, float]]:
+    """Read OpenReview's edges as (paper, user, weight): a list, `{"edges": [...]}`, or groups by head or tail."""
+    told, found = read_json(path), []
+    with suppress(AttributeError, KeyError, TypeError, ValueError):
+        for group in told["edges"] if isinstance(told, dict) else told:
+            for edge in group.get("values", [group]):
+                whole = group["id"] | edge if "values" in group else edge
+                weight = whole.get("weight")
+                value = _LABELS[whole["label"]] if weight is None else float(weight)
+                found.append((str(whole["head"]), str(whole["tail"]), value))
+        return found
+    raise InputError(
+        f"{path}, edge {len(found) + 1}: expected OpenReview's edges with head (paper), tail (user) and a weight, or a "
+        f"label of a bid ({', '.join(_LABELS)})."
+    )
+
+
+def _edge_scores(source: str, bounds: Range) -> _File:
+    edges = read_edges(source)
+    papers, users = (pl.Series([edge[side] for edge in edges], dtype=pl.String) for side in (0, 1))
+    values = np.array([weight for *_, weight in edges], dtype=np.float64)
+    outside = np.flatnonzero(~((values >= bounds[0]) & (values <= bounds[1])))
+    if len(outside):
+        raise InputError(
+            f"{source}, edge {outside[0] + 1}: found a weight that does not fit, expected one from {bounds[0]:g} to "
+            f"{bounds[1]:g}; correct it, or say --score-range LOW,HIGH."
+        )
+    if len(set(zip(papers, users, strict=True))) < len(edges):
+        raise InputError(f"{source}: found several edges of one paper and user, expected one; keep one of them.")
+    return _File(source, papers, users, np.ones(len(edges), dtype=np.int64), values, papers)
 
 
 def _matrix(source: str, bounds: Range) -> _File:
@@ -254,7 +300,9 @@ def _rows(file: _File, users: Sequence[str], papers: Sequence[str], listed_in: s
     strange = np.flatnonzero(paper < 0)
     if len(strange):
         if file.sheet is None:
-            raise InputError(f"{file.source} has the papers 0 to {len(file.every_paper) - 1}; {listed_in} has others.")
+            raise InputError(
+                f"{file.source} has the papers {listed(file.every_paper.unique().to_list())}; {listed_in} has others."
+            )
         raise complaint(
             file.sheet, 0, row=int(strange[0]), more=len(strange) - 1, expected=f"a paper of {listed_in}",
             advice="add it there, or remove the row", public=True,
@@ -324,7 +372,16 @@ def read_pairs(path: FilePath) -> Pairs:
 
     Of constraints, -1 is a conflict, 0 says nothing, and 1 is a pair that is matched before anything else.
     """
+    if os.fspath(path).lower().endswith(".json"):
+        found = read_edges(path)
+        return Pairs(*(tuple((user, paper) for paper, user, told in found if told == value) for value in (-1, 1)))
     sheet = read_sheet(path, header=False)
+    if _named(sheet, ("paper", "action", "user")):
+        told = named_columns(sheet, ("paper", "action", "user"))
+        papers, actions, users = (filled_texts(told, place, expected="a value") for place in range(3))
+        rows = list(zip(users, papers, actions, strict=True))
+        kinds = (("conflict",), _REVIEWS)
+        return Pairs(*(tuple((user, paper) for user, paper, action in rows if action in kind) for kind in kinds))
     if len(sheet.columns) != len(_CONSTRAINTS) or not (is_scores(sheet) or _named(sheet, _CONSTRAINTS)):
         sheet = with_header(sheet)
         columns = [need_column(sheet, name) for name in ("agent", "resource")]
@@ -341,13 +398,16 @@ def read_pairs(path: FilePath) -> Pairs:
 
 
 def read_assignments(path: FilePath) -> tuple[tuple[str, str], ...]:
-    """Read pairs (user, paper) that were assigned: openreview-matcher's JSON, or columns `agent` and `resource`."""
+    """Read pairs (user, paper) that were assigned, in any form in which they are written."""
     if os.fspath(path).lower().endswith(".json"):
         told = read_json(path)
+        if isinstance(told, list):
+            return tuple((user, paper) for paper, user, _ in read_edges(path))
         with suppress(AttributeError, KeyError, TypeError):
             return tuple((str(one["user"]), paper) for paper, users in told.items() for one in users)
         raise InputError(f'{path}: expected {{paper: [{{"user": …}}, …]}}, as openreview-matcher writes it.')
-    return read_pairs(path).conflicts
+    pairs = read_pairs(path)
+    return pairs.fixed or pairs.conflicts
 
 
 def read_json(path: FilePath) -> Any:
@@ -391,7 +451,7 @@ def named_columns(sheet: Sheet, names: tuple[str, ...]) -> Sheet:
     """Return the columns of a sheet that was read without a header, by their names, or by their place."""
     if _named(sheet, names):
         sheet = with_header(sheet)
-        columns = [need_column(sheet, name) for name in names]
+        columns = [need_column(sheet, name, _SYNONYMS.get(name, name)) for name in names]
         return replace(sheet, names=names, columns=tuple(sheet.columns[place] for place in columns))
     if len(sheet.columns) != len(names):
         raise InputError(
@@ -404,7 +464,8 @@ def named_columns(sheet: Sheet, names: tuple[str, ...]) -> Sheet:
 def _named(sheet: Sheet, names: tuple[str, ...]) -> bool:
     """Say whether the columns have these names: in the first row, or, for Parquet, of their own."""
     found = sheet.names if sheet.lines is None else tuple(str(column[0]).strip() for column in sheet.columns)
-    return {name.casefold() for name in found} >= set(names)
+    known = {name.casefold() for name in found}
+    return all({name, _SYNONYMS.get(name, name)} & known for name in names)
 
 
 def _is_number(cell: Any) -> bool:

@@ -262,7 +262,7 @@ def problem(
     References
     ----------
     - [openreview-matcher][] and [Xu, Jecmen, Song, Fang (NeurIPS 2023)][]: programs whose files are read.
-    - Page "For programme chairs", [What is public][2-what-is-public-regions-and-possible-types].
+    - Page "For programme chairs", [What is public][3-what-is-public-regions-and-possible-types].
     """
     if types.utilities.shape[1] != len(scores.papers):
         raise InputError(f"{types.source} has {types.utilities.shape[1]} papers, {scores.source} {len(scores.papers)}.")

@@ -44,6 +44,10 @@ STEP, PATIENCE = 0.03, 100
 # are left unsold at their reserve price.
 FEW_AGENTS, FINE_STEP, LONG_PATIENCE, MARGIN = 2000, 0.01, 400, 0.05
 
+# Where few agents are each alone in a region and want several, reports differ by little: with the step above `once`
+# lost 0.15 points against affinities alone at ε = 0.5 on bids of PrefLib (benchmarks.conferences), with this one 0.02.
+FINEST_STEP, LONGEST_PATIENCE = 0.003, 1500
+
 # Reserve prices of few agents come from a sale among agents that know only their region, in this step.
 OPENING_STEP = 0.01
 
@@ -146,13 +150,17 @@ def plan_reports(workspace: Workspace, settings: Settings, budget: FloatArray, *
     # What a partner is worth depends on both types, which the limit's program does not know, and it gives a report to
     # each unit: an agent alone in its region has one for all that it wants, and loses more by the limit's channel
     # (docs/conference.md).
-    alone = len(problem.regions) == problem.agents and bool((problem.demand > 1).any())
-    if problem.pairs or listed or alone:
+    if problem.pairs or listed or _are_alone(problem):
         channels = response_channels(populations)
     else:
         capacity = problem.capacity.astype(np.float64)
         channels = choose_channels(populations, capacity, opening, workspace.progress("reports"))
     return plan_bids(workspace, settings, populations, channels, channel_of, opening)
+
+
+def _are_alone(problem: Problem) -> bool:
+    """Say whether each agent is alone in its region, and some want several resources."""
+    return len(problem.regions) == problem.agents and bool((problem.demand > 1).any())
 
 
 def plan_bids(
@@ -166,14 +174,17 @@ def plan_bids(
     """Return how agents bid with reports of these channels, without their cells: all of it public."""
     problem = workspace.problem
     few = problem.pairs or (settings.step is None and problem.agents <= FEW_AGENTS)
+    step, patience = (FINE_STEP, LONG_PATIENCE) if few else (STEP, PATIENCE)
+    if few and _are_alone(problem):
+        step, patience = FINEST_STEP, LONGEST_PATIENCE
     plan = ReportPlan(
         channels=tuple(channels),
         region_of_channel=tuple(one.region for one in populations),
         channel_of=channel_of,
         cell=np.zeros(problem.agents, dtype=np.int64),
         opening=np.maximum(opening - MARGIN, 0.0) if few and not problem.pairs else opening,
-        step=settings.step or (FINE_STEP if few else STEP),
-        patience=LONG_PATIENCE if few else PATIENCE,
+        step=settings.step or step,
+        patience=patience,
         between=_worth_between(problem, channels, populations) if problem.pairs else None,
     )
     if not few or problem.pairs or np.median(budgets(problem, settings)) < TELLS_MUCH:

@@ -23,8 +23,8 @@ from palmatch.matching import Matching
 from palmatch.methods import prepare
 from palmatch.methods.registry import Method
 from palmatch.methods.reports import (
-    FINE_STEP,
-    LONG_PATIENCE,
+    FINEST_STEP,
+    LONGEST_PATIENCE,
     ReportPlan,
     report_guarantee,
     serve_as_regions,
@@ -120,8 +120,8 @@ def match_again(
     else:
         opening = np.zeros(problem.resources)
         units = run_auction(
-            lists, opening, FINE_STEP, stream_keys=chance.public, capacities=problem.capacities,
-            round_limit=LONG_PATIENCE, fill=True,
+            lists, opening, FINEST_STEP, stream_keys=chance.public, capacities=problem.capacities,
+            round_limit=LONGEST_PATIENCE, fill=True,
         ).resource_of  # fmt: skip
     rows = [stored["reports"][name] for name in problem.agent_ids if name in stored["reports"]]
     units = serve_as_regions(workspace, lists, units)

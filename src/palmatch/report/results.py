@@ -245,6 +245,32 @@ def reservations(problem: Problem, units: IntArray, evses: Mapping[str, Sequence
     return found
 
 
+def edges(
+    assigned: Mapping[str, Sequence[Mapping[str, object]]], invitation: str, label: str
+) -> list[dict[str, object]]:
+    """Return assignments as OpenReview's edges, from papers (head) to users (tail)."""
+    return [
+        {"invitation": invitation, "head": paper, "tail": one["user"], "weight": one["aggregate_score"], "label": label}
+        for paper, users in assigned.items()
+        for one in users
+    ]
+
+
+def bulk_assignment(problem: Problem, units: IntArray) -> dict[str, list[str]]:
+    """Return columns of HotCRP's bulk assignment: a primary review for each unit."""
+    papers = [problem.resource_ids[resource] for resource in units[:, 1].tolist()]
+    users = [problem.agent_ids[agent] for agent in units[:, 0].tolist()]
+    return {"paper": papers, "action": ["primary"] * len(papers), "email": users}
+
+
+def matrix_text(problem: Problem, units: IntArray) -> str:
+    """Return units as perturbed-maximization's matrix: numbers of papers and reviewers, and a line for each paper."""
+    table = np.zeros((problem.resources, problem.agents), dtype=np.int64)
+    table[units[:, 1], units[:, 0]] = 1
+    lines = (" ".join(map(str, row)) for row in table.tolist())
+    return "\n".join((f"{problem.resources} {problem.agents}", *lines, ""))
+
+
 def with_assigned(problem: Problem, matching: Matching) -> dict[str, pl.Series] | dict[str, list[str | None]]:
     """Return columns `agent` and `resource` of all units, with those that were assigned beforehand at the end."""
     if not len(problem.assigned):
