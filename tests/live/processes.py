@@ -67,14 +67,14 @@ class Service:
                 self.events.append(json.loads(line))
                 self._came.notify_all()
 
-    def wait(self, event: str, after: int = 0) -> dict[str, Any]:
+    def wait(self, event: str, after: int = 0, seconds: float = 60) -> dict[str, Any]:
         """Return the first event of a name, not counting so many of it."""
 
         def found() -> list[dict[str, Any]]:
             return [one for one in self.events if one["event"] == event][after:]
 
         with self._came:
-            assert self._came.wait_for(found, 60), (event, self.events)
+            assert self._came.wait_for(found, seconds), (event, self.events)
             return found()[0]
 
     def count(self, event: str) -> int:

@@ -129,8 +129,9 @@ class Site:
         for event in ("joining", "checked", None):
             one = self.service(words)
             if event is not None:
-                await asyncio.to_thread(one.wait, event)
+                await asyncio.to_thread(one.wait, event, 0, LONGEST)
                 one.process.kill()
+            await asyncio.to_thread(one.process.wait, LONGEST)
             status = await asyncio.to_thread(one.close)
         assert status in (0, 3)
         # The game that it was in, and one more where it got nothing.

@@ -243,8 +243,7 @@ async def identity(folder: Path, issuer: bytes, game: str, obtain: Obtain, *, si
         blinded = Blinded(kept.blinded, int(kept.inverse, 16))
         token = token_of(issuer, game, own.public, blinded, await obtain(kept.blinded))
         # Without the blinding the file does not link the token to the request.
-        rest = _Kept(kept.secret, issuer, b"", "", token)
-        write_atomic(path, msgspec.json.encode(rest), private=True)
+        keep(folder, issuer, game, Identity(own, token))
     return Identity(own, token)
 
 
