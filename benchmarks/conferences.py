@@ -1,12 +1,15 @@
 """What a budget for private bids buys, on synthetic conferences and on real bids with synthetic affinities.
 
-    python -m benchmarks.conferences [--bids preflib1.in --bids preflib3.in] [--conferences 8] [--runs 4] [--limit]
+    python -m benchmarks.conferences [--bids preflib1.in --bids preflib3.in] [--runs 4] [--limit] [--draws 20]
 
 A file of bids is a matrix of PrefLib's bids as perturbed-maximization keeps them: 1 yes, 0.5 maybe, 0.25 no answer,
 0 no. Affinities that go with them are drawn: a mean for each answer, with noise. Losses are against the optimum of the
 weighted sums (both weights 1); ± is the standard error of the mean over conferences, each with affinities of its own,
 and of the difference to affinities alone. The share of assignments against a bid of -1 is computed from the truth.
-With --limit, what no method can beat on bids drawn from the prior of the first conference of each kind.
+With --limit, what no method can beat on bids drawn from the prior of the first conference of each kind. With --draws,
+how surely a colluding reviewer gets a paper: the largest probability of an assignment, and entropy and support of all,
+over that many such draws of bids; beside perturbed maximisation (Xu, Jecmen, Song, Fang, NeurIPS 2023: max Σ u (x - β
+x²) over assignment probabilities x), which hides no bid, and the loss of each on the same draws.
 """
 
 from __future__ import annotations
@@ -23,8 +26,11 @@ from scipy.sparse import csr_array
 
 import palmatch as pm
 from palmatch.data.scores import Scores, read_scores
+from palmatch.matchers.optimal import optimal_matching
 from palmatch.methods.baselines import optimal_welfare
+from palmatch.problem import Capacities
 from palmatch.report.style import save
+from palmatch.studies.limit import PublicKnowledge
 
 PICTURE = Path(__file__).parents[1] / "docs" / "pictures" / "conferences.png"
 EPSILONS = (0.5, 1.0, 2.0, 3.0, 4.0)
@@ -43,6 +49,7 @@ def main() -> None:
     parser.add_argument("--conferences", type=int, default=8)
     parser.add_argument("--runs", type=int, default=4)
     parser.add_argument("--limit", action="store_true")
+    parser.add_argument("--draws", type=int, default=0)
     chosen = parser.parse_args()
     kinds = {"200 × 150, synthetic": [synthetic(seed) for seed in range(chosen.conferences)]}
     for path in chosen.bids:
@@ -58,6 +65,8 @@ def main() -> None:
         if chosen.limit:
             bounds = pm.limit(problem_of(*conferences[0]), EPSILONS, crowds=100, seed=1, gap=0.001).bounds
             print("limit | " + " | ".join(f"{100 * bound.loss:.1f}" for bound in bounds))
+        if chosen.draws:
+            tell_probabilities(problem_of(*conferences[0]), chosen.draws)
         draw(figure.add_subplot(1, len(kinds), place + 1), kind, found)
     save(figure, PICTURE)
     print(PICTURE)
@@ -109,6 +118,44 @@ def played(affinities: Table, bids: Table, runs: int) -> Iterator[tuple[tuple[st
         lost = [100 * (1 - matching.welfare / best) for matching in matchings]
         against = [100 * (bids[tuple(matching.units.T)] == -1).mean() for matching in matchings]
         yield (method, epsilon), (float(np.mean(lost)), float(np.mean(against)))
+
+
+def perturbed(utility: Table, capacities: Capacities, beta: float = 0.5, rounds: int = 30) -> Table:
+    """Return the assignment probabilities x of the largest Σ u (x - beta x²), by Frank-Wolfe with exact steps.
+
+    Each step adds an assignment, so that x is a lottery over at most `rounds` of them.
+    """
+    x = np.zeros(utility.shape)
+    for count in range(rounds):
+        vertex = np.zeros(utility.shape)
+        vertex[tuple(optimal_matching(utility * (1 - 2 * beta * x), capacities).T)] = 1.0
+        move = vertex - x
+        curve = 2 * beta * (utility * move**2).sum()
+        step = 1.0 if count == 0 else np.clip((utility * (1 - 2 * beta * x) * move).sum() / curve, 0, 1)
+        x = x + step * move
+    return x
+
+
+def tell_probabilities(problem: pm.Problem, draws: int) -> None:
+    """Print loss, and largest probability, entropy and support of assignments, over bids drawn from the prior."""
+    assert problem.capacities is not None
+    base, total, best = pm.Workspace(problem), dict[str, Table](), 0.0
+    welfare: dict[str, float] = {}
+    for number, crowd in enumerate(PublicKnowledge.of(problem).crowds(draws, 1)):
+        utility, workspace = crowd.true_utility(), base.with_types(crowd)
+        best += optimal_welfare(crowd)
+        shares = {"perturbed maximisation": perturbed(utility, problem.capacities)}
+        for method, epsilon in (("hungarian", 0.0), ("hungarian-region", 0.0), ("once", 1.0), ("once", 4.0)):
+            matching = pm.prepare(workspace, method, settings=pm.Settings(epsilon=epsilon)).play(number)
+            share = shares.setdefault(f"{method}, ε = {epsilon:g}" if epsilon else method, np.zeros(utility.shape))
+            share[tuple(matching.units.T)] = 1.0
+        for name, share in shares.items():
+            total[name] = total.get(name, 0.0) + share / draws
+            welfare[name] = welfare.get(name, 0.0) + float((utility * share).sum())
+    for name, share in total.items():
+        some = share[share > 1e-9]
+        figures = f"{some.max():.2f} | {-(some * np.log(some)).sum():.0f} | {len(some):,}"
+        print(f"| {name} | {100 * (1 - welfare[name] / best):.1f} | {figures} |")
 
 
 def tell(found: Found) -> None:
