@@ -137,7 +137,7 @@ def test_likely_places_change_the_matching_and_the_guarantee_says_whom_it_leaves
     assert (town / "plain.csv").read_text() != (town / "likely.csv").read_text()
     refused = run("match agents.csv vehicles.csv --out no.csv --domain table --likely stations.csv", folder=town)
     assert refused.returncode == 2
-    assert "--likely goes with --domain mobility" in " ".join(refused.stderr.split())
+    assert "and --roads go with --domain mobility" in " ".join(refused.stderr.split())
 
 
 def test_compare_draws_fresh_primary_areas_for_every_run(conference):
