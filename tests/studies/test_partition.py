@@ -5,7 +5,6 @@ import shutil
 import signal
 import sys
 from concurrent.futures import Executor, Future
-from dataclasses import replace
 from multiprocessing import active_children
 from threading import Thread
 from time import sleep
@@ -73,7 +72,8 @@ def contents(folder):
     return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*.parquet"))}
 
 
-@pytest.mark.parametrize("method", list(tiles.MATCHERS))
+# The other methods: tests/nightly/test_partition.py.
+@pytest.mark.parametrize("method", ["once"])
 def test_tiles_are_matched_as_well_as_the_whole(method, tmp_path):
     agents, vehicles = rows_of()
     found = match_partitioned(
@@ -238,21 +238,6 @@ def test_after_a_kill_the_same_call_goes_on_with_the_same_reports(tmp_path):
     assert seen
     assert {name: after[name] for name in seen} == seen
     assert len(pairs_of(out)) == AGENTS
-
-
-def test_a_worker_of_a_cluster_that_dies_changes_nothing(tmp_path):
-    pytest.importorskip("distributed", reason="distributed is not installed: pip install 'palmatch[dask]'")
-    from palmatch.cluster import connected
-
-    files, seen = write(tmp_path, *rows_of()), {}
-    with connected("local:2") as cluster:
-        pids = list(cluster.client.run(os.getpid).values())
-        kill = kill_at_first_report(tmp_path / "there", lambda: pids, seen)
-        there = match_partitioned(*files, partition(tmp_path / "there"), cluster, seed=3, score=True)
-        kill.join()
-    here = match_partitioned(*files, partition(tmp_path / "here"), Here(), seed=3, score=True)
-    assert contents(tmp_path / "there") == contents(tmp_path / "here")
-    assert replace(there, files=()) == replace(here, files=())
 
 
 def test_output_is_in_the_order_of_ids_in_several_files(tmp_path, monkeypatch):
