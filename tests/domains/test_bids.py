@@ -53,7 +53,7 @@ def test_utilities_types_and_nearest_types_are_those_of_a_naive_reading(seed):
     excluded = {(int(user[1:]), int(paper[1:])) for user, paper in LIMITS["conflicts"]}
     for user, region in enumerate(problem.regions):
 
-        def likely(paper: int, level: float, affinity: np.ndarray = known[user]) -> float:
+        def likely(paper, level, affinity=known[user]):
             bid = affinity[paper] / top
             return float({1.0: 0.5 * bid, -1.0: 0.25 * bid, 0.0: 1 - 0.75 * bid}[level])
 
@@ -162,7 +162,7 @@ def test_a_bid_of_the_lowest_level_is_no_conflict_and_no_note_tells_of_bids():
 
 
 @pytest.mark.parametrize("method", ["once", "hungarian-once"])
-def test_no_more_reviewers_go_without_a_paper_than_by_regions_alone(method: str) -> None:
+def test_no_more_reviewers_go_without_a_paper_than_by_regions_alone(method):
     """A few reviewers bid for everything, so that reports alone would leave papers to them."""
     for seed in range(4):
         chance = np.random.default_rng(seed)

@@ -164,7 +164,7 @@ def test_the_page_for_operators_is_done_as_it_is_written(site):
         check_events(service)
 
 
-def check_events(service: Service) -> None:
+def check_events(service):
     """Whatever is on the output is an event of the page, with no field that the page does not have."""
     rows = re.findall(
         r"^\| [\w, ]+ \| `(\w+)` \| (.*) \|$", (ROOT / "docs" / "live.md").read_text(), flags=re.MULTILINE
