@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from palmatch.data.scores import read_assignments
+from palmatch.matchers import optimal
+from palmatch.matchers.lists import ValueLists
 from palmatch.matchers.required import required_units
 from palmatch.problem import Capacities, Limit, Requirements
 from running import run_line as run
@@ -226,3 +228,17 @@ def test_how_many_gave_no_bids_is_told_to_the_operator_alone_and_what_comes_next
     said = " ".join(result.stdout.split())
     assert "Next: upload a.json" in said
     assert "Keep a.reports.json: --keep replaces reviewers that decline." in said
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_seats_of_a_large_conference_are_auctioned_within_a_step_of_the_optimum(seed, monkeypatch):
+    chance = np.random.default_rng(seed)
+    values = chance.random((12, 9))
+    lists = ValueLists(np.arange(12), np.arange(13) * 9, np.tile(np.arange(9), 12), values.ravel())
+    limits = Capacities(np.full(9, 3), np.full(12, 4), np.array([[0, 1], [3, 4]]))
+    keys = np.arange(12, dtype=np.uint64)
+    best = optimal.match_lists(lists, 9, limits, keys)
+    monkeypatch.setattr(optimal, "MOST_PAIRS", 0)
+    found = optimal.match_lists(lists, 9, limits, keys)
+    assert len(found) == len(best) == 27
+    assert values[tuple(found.T)].sum() >= values[tuple(best.T)].sum() - len(found) * optimal.AUCTION_STEP

@@ -29,6 +29,9 @@ _AT_ONCE = 20_000
 # Up to so many pairs of agent and resource the table of all values is quick; beyond, only what is on a list is.
 DENSE_PAIRS = 6_000_000
 
+# A dense table of this many utilities takes 1.2 GB; past it seats are auctioned off, and other optima would take hours.
+MOST_PAIRS = 150_000_000
+
 # Beyond so many resources the optimum takes minutes; an auction with this step is within the step an agent of it.
 MOST_RESOURCES, AUCTION_STEP = 20_000, 0.003
 
@@ -64,7 +67,15 @@ def shuffled_optimal_matching(utilities: FloatArray, capacities: Capacities | No
 
 
 def match_lists(lists: ValueLists, resources: int, capacities: Capacities | None, stream_keys: Keys) -> IntArray:
-    """Return the optimal matching of lists, or beyond `MOST_RESOURCES` one within `AUCTION_STEP` an agent of it."""
+    """Return the optimal matching of lists, or one within `AUCTION_STEP` an agent of it.
+
+    The second beyond `MOST_RESOURCES`, and with capacities beyond `MOST_PAIRS`.
+    """
+    if capacities is not None and len(lists.list_of) * resources > MOST_PAIRS:
+        free = np.zeros(resources)
+        return run_auction(
+            lists, free, AUCTION_STEP, stream_keys=stream_keys, capacities=capacities, fill=True
+        ).resource_of
     if capacities is None and resources > MOST_RESOURCES:
         return auction_lists(lists, resources, stream_keys).resource_of
     if capacities is None and len(lists.list_of) * resources > DENSE_PAIRS:

@@ -11,6 +11,7 @@ from palmatch.errors import InputError
 from palmatch.guarantee import no_privacy, region_only
 from palmatch.matchers.lists import ValueLists
 from palmatch.matchers.optimal import (
+    MOST_PAIRS,
     MOST_RESOURCES,
     greedy_units,
     optimal_matching,
@@ -20,7 +21,7 @@ from palmatch.matchers.optimal import (
 from palmatch.matchers.partners import greedy_pairs, random_pairs
 from palmatch.matching import Matching
 from palmatch.mechanisms import laplace
-from palmatch.methods.reports import play_lists, priors_of
+from palmatch.methods.reports import lists_suffice, play_lists, priors_of
 from palmatch.methods.workspace import Play, Settings, Workspace, budgets, make_matching, representative_utilities
 from palmatch.problem import Domain, FloatArray, HasCoordinates, IntArray, Problem, checked_utility
 from palmatch.regions.noise import linear_backoff
@@ -28,9 +29,8 @@ from palmatch.regions.own import own_lists
 from palmatch.regions.tables import best_columns, grid_domain
 from palmatch.streams import SELECTION, Randomness, draws
 
-# A dense table of this many utilities takes 1.2 GB; past it a centralised baseline would take hours anyway. Own lists
-# of more entries than the second number take gigabytes.
-MOST_PAIRS, _MOST_ENTRIES = 150_000_000, 100_000_000
+# Own lists of more entries take gigabytes.
+_MOST_ENTRIES = 100_000_000
 
 # The optimum of pairs looks at every pair, several times: of more agents it would take hours.
 MOST_PARTNERS = 2500
@@ -53,7 +53,8 @@ def refuse_too_large(problem: Problem, method: str) -> None:
 
 def refuse_beyond_auction(problem: Problem, method: str) -> None:
     """Refuse what a centre can neither hold in a table nor match by an auction."""
-    if problem.capacities is not None or problem.resources <= MOST_RESOURCES:
+    with_lists = problem.capacities is not None and lists_suffice(problem)
+    if not with_lists and (problem.capacities is not None or problem.resources <= MOST_RESOURCES):
         refuse_too_large(problem, method)
 
 

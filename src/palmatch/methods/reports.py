@@ -23,7 +23,7 @@ from palmatch.matchers.alma import best_first, run_alma
 from palmatch.matchers.auction import entropic_prices, run_auction
 from palmatch.matchers.exchange import serve_more
 from palmatch.matchers.lists import MatchOutcome, ValueLists
-from palmatch.matchers.optimal import dense_values, match_lists, shuffled_optimal_matching
+from palmatch.matchers.optimal import MOST_PAIRS, dense_values, match_lists, shuffled_optimal_matching
 from palmatch.matchers.partners import auction_partners, mutual_utilities
 from palmatch.matching import Guarantee, Matching, Trace
 from palmatch.mechanisms.channel import Channel, constant_channel, keeps, marginal, sample_channel, worth_of_reports
@@ -126,6 +126,7 @@ def reporting(workspace: Workspace, settings: Settings, *, listed: bool = False)
     With `listed`, a plan that can only be bid with has no column for each resource where it need not.
     """
     problem, budget = workspace.problem, budgets(workspace.problem, settings)
+    listed = listed or problem.agents * problem.resources > MOST_PAIRS
     listed = listed and isinstance(problem.domain, SparseUtilities) and lists_suffice(problem)
     key = (budget.tobytes(), settings.step, listed)
     if key not in workspace.plans:

@@ -15,7 +15,7 @@ import numpy as np
 from palmatch.domain import HasPrior
 from palmatch.errors import InputError, MeaninglessSetting
 from palmatch.guarantee import doubts, with_disclosure, with_limits, with_partners, with_prior, with_secret, with_source
-from palmatch.matchers.optimal import DENSE_PAIRS, optimal_matching
+from palmatch.matchers.optimal import DENSE_PAIRS, MOST_PAIRS, optimal_matching
 from palmatch.matching import Guarantee, Matching, Trace
 from palmatch.palma.accountant import Accountant
 from palmatch.palma.policy import Policy
@@ -163,10 +163,14 @@ class Workspace:
 
     @property
     def served_by_regions(self) -> int:
-        """How many agents get something by the optimum on regions alone; all of them where that takes too long."""
+        """How many agents get something by the optimum on regions alone.
+
+        All of them where that takes long, and none where it cannot be found.
+        """
         if self._served is None:
-            problem, self._served = self.problem, self.problem.agents
-            if problem.agents * problem.resources <= DENSE_PAIRS:
+            problem, pairs = self.problem, self.problem.agents * self.problem.resources
+            self._served = problem.agents if pairs <= MOST_PAIRS else 0
+            if pairs <= DENSE_PAIRS:
                 rows = representative_utilities(problem)[problem.region_index]
                 units = np.vstack((optimal_matching(rows, problem.capacities), problem.assigned))
                 self._served = len(np.unique(units[:, 0]))

@@ -23,9 +23,10 @@ from palmatch.data.tlc import read_trips
 from palmatch.domains import mobility
 from palmatch.domains.mobility import City, Points, Square
 from palmatch.errors import InputError
+from palmatch.matchers.optimal import MOST_PAIRS
 from palmatch.matching import Matching
 from palmatch.methods import METHODS, PreparedMethod, Settings, Workspace, prepare
-from palmatch.methods.baselines import MOST_PAIRS, optimal_welfare
+from palmatch.methods.baselines import optimal_welfare
 from palmatch.problem import FloatArray, Problem
 from palmatch.studies.compare import compare
 from palmatch.studies.limit import HELP, LIMIT
