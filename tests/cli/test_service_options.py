@@ -20,10 +20,13 @@ def test_a_plan_for_a_loss_is_a_sentence_and_figures(tmp_path):
     words = ("plan", "agents.csv", "cars.csv", "--spacing", 500, "--loss", 3, "--seed", 1)
     result = run(*words, "--json", "plan.json", folder=tmp_path)
     assert result.returncode == 0, result.stderr
-    found = json.loads((tmp_path / "plan.json").read_text())["for_loss"]
-    assert found["target"] == 0.03
+    (found,) = json.loads((tmp_path / "plan.json").read_text())["for_loss"]
+    assert (found["target"], found["edge"]) == (0.03, 1000)
     assert {"epsilon", "loss", "interval", "limit", "gain"} <= set(found)
     assert "3 %" in " ".join(result.stdout.split())
+    several = run(*words, "--edge", "500,1000", "--json", "several.json", folder=tmp_path)
+    rows = json.loads((tmp_path / "several.json").read_text())["for_loss"]
+    assert ([row["edge"] for row in rows], rows[1]["epsilon"]) == ([500, 1000], found["epsilon"]), several.stderr
     refused = run(*words[:-4], "--loss", 100, folder=tmp_path)
     assert refused.returncode == 2
     assert "Expected a loss above 0 and below 1" in refused.stderr

@@ -31,6 +31,8 @@ def plan(
     agents: Path,
     resources: Path | None = None,
     *,
+    edge: str = "1000",
+    areas: str = "3",
     chosen: ProblemOptions,
     epsilon: float = 1.0,
     delta: float = 1e-5,
@@ -43,6 +45,10 @@ def plan(
 
     Parameters
     ----------
+    edge:
+        Edge of the square regions in metres; with --loss several, with commas.
+    areas:
+        Most areas of a possible reviewer; with --loss several, with commas.
     loss:
         Also find the smallest ε at which `once` loses at most this many per cent, on crowds of the public prior.
     regions_out:
@@ -60,11 +66,24 @@ def plan(
         raise InputError("--regions-out goes with --domain mobility: other regions have no place on a map.")
     if regions_out is not None and (chosen.zones or chosen.h3 or chosen.roads) is not None:
         raise InputError("--regions-out writes squares: it does not go with --zones, --h3 and --roads.")
-    problem = read_inputs(agents, resources, chosen).problem(chosen.size, seed)
-    settings = Settings(epsilon=epsilon, delta=delta)
+    sizes, inputs = chosen.sizes(edge, areas), read_inputs(agents, resources, chosen)
+    if len(sizes) > 1 and (loss is None or regions_out is not None):
+        raise InputError("Several sizes of regions go with --loss and without --regions-out: give one size.")
+    found = []
+    if loss is not None:
+        for size in sizes:
+            with show.progress_bar(f"{chosen.title(size)}, ε for a loss") as progress:
+                one = plan_epsilon(inputs.problem(size, seed), loss=loss / 100, seed=seed, progress=progress)
+            found.append((size, one))
+    for_loss = [chosen.named_size(size) | asdict(one) for size, one in found]
+    if len(sizes) > 1:
+        if show.write_json(json, {"for_loss": for_loss}):
+            for size, one in found:
+                show.say(f"{chosen.title(size)}: {one.sentence}")
+        return
+    problem, settings = inputs.problem(sizes[0], seed), Settings(epsilon=epsilon, delta=delta)
     with show.progress_bar("planning") as progress:
         plans = plan_regions(problem, settings=settings, progress=progress)
-        found = None if loss is None else plan_epsilon(problem, loss=loss / 100, seed=seed, progress=progress)
         gain = gain_of_budget(problem, settings)
     if regions_out is not None and not show.write_json(regions_out, squares(problem, plans)):
         show.results_to_stderr()
@@ -74,14 +93,15 @@ def plan(
     told: dict[str, Any] = {"guarantee": asdict(guarantee), "record": record, "settings": public}
     told["gain"] = None if gain is None else gain._asdict() | {"sentence": gain.sentence}
     told["regions"] = [asdict(line) for line in plans]
-    if show.write_json(json, told | ({} if found is None else {"for_loss": asdict(found)})):
+    if show.write_json(json, told | ({"for_loss": for_loss} if found else {})):
         show.say(show.size_of(problem))
         _show_reports(plans)
         _show_actions(plans, settings)
-        if found is not None:
-            show.say(found.sentence)
-        if found is not None and found.gain is not None:
-            show.say(found.gain.sentence)
+        gains = [one.gain for _, one in found if one.gain is not None]
+        for _, one in found:
+            show.say(one.sentence)
+        if gains:
+            show.say(gains[0].sentence)
         elif gain is not None:
             show.say(f"At ε = {format_epsilon(epsilon)}, on crowds drawn from the public prior: {gain.sentence}")
         show.say_notes([problem])
