@@ -23,7 +23,7 @@ INTEREST, EDGE, GAP = 20, 1000.0, 1e-3
 
 
 def bound_in_parts(drawn: Crowd, block: int) -> float:
-    """Return the sum of the limits of blocks of squares: nobody lists a vehicle farther than a square outside."""
+    """Return the sum of the limits of blocks of squares: no agent lists a vehicle farther than a square outside."""
     agents, vehicles = (
         squares_of(places[:, 0], places[:, 1], EDGE).astype(int) for places in (drawn.requests, drawn.vehicles)
     )

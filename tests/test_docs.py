@@ -265,7 +265,7 @@ def test_what_the_reference_shows_says_what_it_takes_and_returns_and_has_an_exam
 
 
 def test_a_docstring_that_lacks_something_is_found():
-    def half_said(given, forgotten):
+    def half_said(given: int, forgotten: int) -> int:
         """Return a number.
 
         Parameters
@@ -282,7 +282,7 @@ def test_a_docstring_that_lacks_something_is_found():
         ----------
         """
 
-    def two_at_once(first, second=""):
+    def two_at_once(first: int, second: str = "") -> None:
         """Take two.
 
         Parameters

@@ -47,7 +47,7 @@ MISTAKES = [
     (f"{MATCH} --out p.csv --json vehicles.csv", "vehicles.csv is read and would be written over"),
     (f"{MATCH} --out p.csv --json p.csv", "Expected two files, got p.csv for both --out and --json"),
     (f"match {TABLE} --out table/types.csv", "table/types.csv is read and would be written over"),
-    (f"{MATCH} --out p.txt", "Expected a file that ends in .csv or .parquet or .json, got --out p.txt"),
+    (f"{MATCH} --out p.txt", "Expected a file that ends in .csv or .parquet or .json or .in, got --out p.txt"),
     (f"{MATCH} --out folder.csv", "folder.csv is a directory, expected the name of a file"),
     (f"{MATCH} --out none/p.csv", "none/p.csv cannot be written: the folder none does not exist"),
     (f"{MATCH} --out p.csv --json none/p.json", "the folder none does not exist; create it first."),
