@@ -50,10 +50,12 @@ def write_once(path: Path, content: bytes) -> bytes:
     return path.read_bytes()
 
 
-def make_folder(folder: Path) -> Path:
-    """Return a folder, made if need be; a failure becomes one sentence."""
+def make_folder(folder: Path, *, private: bool = False) -> Path:
+    """Return a folder, made if need be, for this user alone if `private`; a failure becomes one sentence."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if private:
+            folder.chmod(0o700)
     except OSError as error:
         raise InputError(f"{folder}: cannot be made a folder ({error.strerror}); choose another --out.") from None
     return folder

@@ -282,6 +282,31 @@ def test_a_folder_of_other_files_is_refused(tmp_path):
     match_partitioned(*files, partition(tmp_path / "out"), Here())
     with pytest.raises(pm.InputError, match="results of other settings"):
         match_partitioned(*files, partition(tmp_path / "out", edge=1000.0), Here())
+    # Tiles would lie elsewhere, and the agents in them report once more.
+    shutil.copy(tmp_path / "agents" / "1.parquet", tmp_path / "agents" / "2.parquet")
+    with pytest.raises(pm.InputError, match="number of files is 3 there and 4 here"):
+        match_partitioned(*files, partition(tmp_path / "out"), Here())
+    for name in ("1", "2"):
+        (tmp_path / "agents" / f"{name}.parquet").unlink()
+    with pytest.raises(pm.InputError, match="number of files is 3 there and 2 here"):
+        match_partitioned(*files, partition(tmp_path / "out"), Here())
+
+
+def test_copied_positions_are_for_this_user_alone_and_gone_after_a_mistake(tmp_path):
+    agents, vehicles = rows_of(50)
+    agents.with_columns(lat=pl.lit(95.0)).write_csv(tmp_path / "agents.csv")
+    vehicles.write_parquet(tmp_path / "vehicles.parquet")
+    private, modes = tmp_path / "out" / "do-not-publish", set()
+
+    def look(*_):
+        if private.exists():
+            modes.add(private.stat().st_mode & 0o777)
+
+    files = tmp_path / "agents.csv", tmp_path / "vehicles.parquet"
+    with pytest.raises(pm.InputError, match="latitude"):
+        match_partitioned(*files, partition(tmp_path / "out"), Here(), progress=look)
+    assert modes == {0o700}
+    assert not private.exists()
 
 
 @pytest.mark.parametrize(

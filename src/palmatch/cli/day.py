@@ -168,8 +168,7 @@ def clock(seconds: float) -> str:
 
 def private_folder(out: Path) -> Path:
     """Make the folder for what is not to be published, which no other user may enter, and say so in it."""
-    private = make_folder(out / PRIVATE_FOLDER)
-    private.chmod(0o700)
+    private = make_folder(out / PRIVATE_FOLDER, private=True)
     write_atomic(private / "README.txt", Path(__file__).with_name("do-not-publish.txt").read_text(encoding="utf-8"))
     return private
 

@@ -238,12 +238,14 @@ def match_partitioned(
     folder, tell = make_folder(partition.folder), progress or (lambda *_: None)
     check_settings(folder, _settings_of(agents, resources, partition, seed))
     run = _Runner(executor, tell)
-    chunks = {role: _chunks(run, path, role, folder) for role, path in (("agents", agents), ("resources", resources))}
     published = (
         seed if seed is not None else int(write_once(folder / "public-draws", str(secrets.randbits(63)).encode()))
     )
-    partition, counts = _measured(run, replace(partition, published=published), chunks)
     try:
+        chunks = {
+            role: _chunks(run, path, role, folder) for role, path in (("agents", agents), ("resources", resources))
+        }
+        partition, counts = _measured(run, replace(partition, published=published), chunks)
         dealt = {role: _dealt(run, partition, own) for role, own in chunks.items()}
         tiles = sorted(dealt["agents"])
         around = {tile: _around(dealt["resources"], tile) for tile in tiles}
@@ -337,6 +339,8 @@ def _settings_of(agents: Path, resources: Path, partition: Partition, seed: int 
         for name in ("method", "interest", "edge", "alpha", "spacing", "origin", "capacity", "demand")
     }
     numbers["epsilon"] = str(partition.settings.epsilon)
+    # With a file more or less, tiles lie elsewhere, and agents would report in theirs once more.
+    numbers["number of files"] = str(len(files))
     return files | numbers | {"seed": "drawn secretly" if seed is None else seed}
 
 
@@ -352,8 +356,7 @@ def _chunks(run: _Runner, path: Path, role: str, folder: Path) -> list[Chunk]:
     """Return some rows of each file at a time; a CSV file is copied to Parquet, as text, without being held."""
     files = _files(path)
     if files[0].suffix != ".parquet":
-        target = folder / "do-not-publish" / f"{role}.parquet"
-        make_folder(target.parent)
+        target = make_folder(folder / "do-not-publish", private=True) / f"{role}.parquet"
         run("reading", copy_csv, [(files[0], target)])
         files = [target]
     chunks = []
@@ -482,7 +485,8 @@ def _dealt(run: _Runner, partition: Partition, chunks: Sequence[Chunk]) -> dict[
     """Deal all rows to the tiles of the first step; return where those of each tile are."""
     role = chunks[0].role
     # Positions of agents are private, those of resources public.
-    folder = make_folder(partition.folder / ("do-not-publish" if role == "agents" else "dealt"))
+    private = role == "agents"
+    folder = make_folder(partition.folder / ("do-not-publish" if private else "dealt"), private=private)
     names = [folder / f"{role}-{number:05}.rows" for number in range(len(chunks))]
     found: dict[Tile, list[Piece]] = {}
     dealt = run("dealing", deal_chunk, [(partition, *one) for one in zip(chunks, names, strict=True)])
