@@ -27,6 +27,7 @@ def test_a_plan_for_a_loss_is_a_sentence_and_figures(tmp_path):
     several = run(*words, "--edge", "500,1000", "--json", "several.json", folder=tmp_path)
     rows = json.loads((tmp_path / "several.json").read_text())["for_loss"]
     assert ([row["edge"] for row in rows], rows[1]["epsilon"]) == ([500, 1000], found["epsilon"]), several.stderr
+    assert "publish it only if those are" in " ".join(several.stdout.split())
     refused = run(*words[:-4], "--loss", 100, folder=tmp_path)
     assert refused.returncode == 2
     assert "Expected a loss above 0 and below 1" in refused.stderr

@@ -54,6 +54,11 @@ def plan(
     regions_out:
         Where the squares go: .geojson; - for the output.
 
+    Notes
+    -----
+    several:
+        Each line takes regions of its own size for public: publish it only if those are, or plan on agents of the past.
+
     Examples
     --------
     Example: palmatch plan agents.csv vehicles.csv --edge 2000 --epsilon 0.75
@@ -80,6 +85,7 @@ def plan(
         if show.write_json(json, {"for_loss": for_loss}):
             for size, one in found:
                 show.say(f"{chosen.title(size)}: {one.sentence}")
+            show.say(options.read_docstring(plan)[1]["several"])
         return
     problem, settings = inputs.problem(sizes[0], seed), Settings(epsilon=epsilon, delta=delta)
     with show.progress_bar("planning") as progress:
