@@ -507,16 +507,33 @@ def draw_of(stream, common):  # type: ignore[no-untyped-def]  # compiled
 @numba.njit(cache=True, nogil=True)
 def choose_bidders(queue, begin, size, chosen, common):  # type: ignore[no-untyped-def]  # compiled
     """Move a set's members with the smallest draws to the end of its part of the queue, the smallest last."""
-    last, drawn = begin + size - 1, np.empty(size, dtype=np.int64)
-    for place in range(size):
-        drawn[place] = np.int64(draw_of(queue[begin + place].stream, common))
-    if chosen > 1:
-        queue[begin : last + 1] = queue[begin : last + 1][np.argsort(-drawn)]
-    else:
-        least = begin + np.argmin(drawn)
-        row, end = queue[least], queue[last]
-        agent, stream = row.agent, row.stream
-        row.agent, row.stream, end.agent, end.stream = end.agent, end.stream, agent, stream
+    # A heap in place, the smallest draw on top, from which members go to the end: sorting takes seconds to compile.
+    left, top = size, size // 2
+    while left > size - chosen:
+        node = np.int64(0)
+        if top > 0:
+            top -= 1
+            node = top
+            agent, stream = queue[begin + node].agent, queue[begin + node].stream
+        else:
+            left -= 1
+            first, last = queue[begin], queue[begin + left]
+            agent, stream = last.agent, last.stream
+            last.agent, last.stream = first.agent, first.stream
+        draw = draw_of(stream, common)
+        while 2 * node + 1 < left:
+            under = 2 * node + 1
+            least = draw_of(queue[begin + under].stream, common)
+            if under + 1 < left:
+                other = draw_of(queue[begin + under + 1].stream, common)
+                if other < least:
+                    under, least = under + 1, other
+            if least >= draw:
+                break
+            above, below = queue[begin + node], queue[begin + under]
+            above.agent, above.stream = below.agent, below.stream
+            node = under
+        queue[begin + node].agent, queue[begin + node].stream = agent, stream
 
 
 @numba.njit(cache=True, nogil=True)
@@ -613,7 +630,8 @@ def enqueue_all(state):  # type: ignore[no-untyped-def]  # compiled
     _, _, bidders, holdings, _, _, counts = state
     for bidder in range(len(bidders.sets)):
         bidders.sets[bidder].size = 0
-    counts[_ACTIVE] = counts[_WAITING] = agent = 0
+    counts[_ACTIVE] = counts[_WAITING] = 0
+    agent = np.int64(0)
     while agent < len(holdings.units):
         if holdings.units[agent].wants > 0:
             enqueue(bidders, holdings.units, counts, agent)
@@ -713,8 +731,8 @@ def refresh_shortlist(lists, short, prices, number, with_rest):  # type: ignore[
     """
     start, resources, values, rest = lists
     of_list, heap, deep, kept = short.lists[number], short.kept[number], short.kept.shape[1], 0
-    # Of equal gains, later entries give way.
-    bound, bound_tie = -1.0, np.int64(-1)
+    # Of equal gains, later entries give way. For the literal 0 `sift` would be compiled once more.
+    bound, bound_tie, top = -1.0, np.int64(-1), np.int64(0)
     here, end, value = start[number], start[number + 1], rest[number]
     by_number = value >= 0.0
     for place in range(len(prices) if with_rest else end - here):
@@ -727,7 +745,7 @@ def refresh_shortlist(lists, short, prices, number, with_rest):  # type: ignore[
             continue
         if kept < deep:
             kept += 1
-            sift(heap, 0, kept, kept - 1, gain, tie, resource)
+            sift(heap, top, kept, kept - 1, gain, tie, resource)
         elif gain <= heap[0].value:
             # The first of those that are worth the most, since ties ascend.
             if gain > bound:
@@ -735,13 +753,13 @@ def refresh_shortlist(lists, short, prices, number, with_rest):  # type: ignore[
         else:
             if heap[0].value >= bound:
                 bound, bound_tie = heap[0].value, heap[0].tie
-            sift(heap, 0, deep, 0, gain, tie, resource)
+            sift(heap, top, deep, top, gain, tie, resource)
     for place in range(kept, deep):
         heap[place].tie = -1
     # Best first: the lowest of those that are left goes behind them.
     for last in range(kept - 1, 0, -1):
         value_at, tie_at, item_at = heap[0].value, heap[0].tie, heap[0].item
-        sift(heap, 0, last, 0, heap[last].value, heap[last].tie, heap[last].item)
+        sift(heap, top, last, top, heap[last].value, np.int64(heap[last].tie), np.int64(heap[last].item))
         heap[last].value, heap[last].tie, heap[last].item = value_at, tie_at, item_at
     for place in range(kept):
         at = np.int64(heap[place].tie)
@@ -760,7 +778,7 @@ def open_entries(lists, short, holdings, prices, agent, number, ranked):  # type
     of_list, most, found = short.lists[number], np.int64(holdings.units[agent].wants), 0
     for place in range(of_list.found):
         entry = short.best[number, place]
-        if found <= most and not is_barred(holdings, agent, entry.item):
+        if found <= most and not is_barred(holdings, agent, np.int64(entry.item)):
             ranked[found].value, ranked[found].item = entry.value, entry.item
             found += 1
     if found > most or of_list.bound < 0.0:
