@@ -132,21 +132,32 @@ async def announce(join: Join, issuer: rsa.RSAPrivateKey, *games: str) -> None:
         await transport.publish(topic, KEYS["issuer"].packet(topic, content))
 
 
-def opening(issuer: rsa.RSAPrivateKey, rules: Any, protocol: Any, slots: int) -> Opening:
-    return Opening(
+def opening(
+    issuer: rsa.RSAPrivateKey,
+    rules: Any,
+    protocol: Any,
+    slots: int,
+    *,
+    joining: float = 1.5,
+    preparing: float = 0.8,
+    # Bulletins and bids take up to 0.1 s each in memory: 0.2 + (0.1 + 0.6) of a slot have to fit into it.
+    slot: float = 0.8,
+    names: tuple[str, ...] = NAMES,
+) -> Opening:
+    content = m.Open(
         protocol=protocol,
         method="once",
         classes=(0.0, 1.0),
         partition=PARTITION,
-        resources=m.ResourceList(names=NAMES, at=pack("d", range(2 * len(NAMES)))),
-        issuer=tokens.public_der(issuer),
-        rules=rules,
-        joining=1.5,
-        preparing=0.8,
-        # Bulletins and bids take up to 0.1 s each in memory: 0.2 + (0.1 + 0.6) of a slot have to fit into it.
-        slot=0.8,
+        joins_close=int(joining * 1000),
+        start=int((joining + preparing) * 1000),
+        slot=slot,
         slots=slots,
+        issuer=tokens.public_der(issuer),
+        resources=b"",
+        commitment=b"",
     )
+    return Opening(content, m.ResourceList(names=names, at=pack("d", range(2 * len(names)))), rules)
 
 
 class Resources:

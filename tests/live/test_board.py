@@ -1,6 +1,5 @@
 import asyncio
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from itertools import permutations
 from random import Random
@@ -8,12 +7,13 @@ from random import Random
 import numpy as np
 import pytest
 
-from live.examples import MESSAGES, PARTITION
+from live import small_game
+from live.examples import MESSAGES
 from live.listening import BOARD, GAME, Listener, clock
 from live.memory import MemoryBroker, run_virtual
 from live.table_rules import NAMES, REPORTS, TableRules
 from palmatch.device import messages as m
-from palmatch.device.messages import pack, split
+from palmatch.device.messages import split
 from palmatch.errors import InputError, ProtocolError, TransportError
 from palmatch.live import tokens
 from palmatch.live.board import Board
@@ -21,7 +21,6 @@ from palmatch.live.codec import decode
 from palmatch.live.journal import Journal
 from palmatch.live.keys import Signer, tag_of, verify
 from palmatch.live.ops import PrometheusMetrics
-from palmatch.live.rules import Opening
 from palmatch.live.topics import Topic, table_name
 from palmatch.live.transport import Access
 from palmatch.studies.live_devices import Faults, Faulty
@@ -39,17 +38,9 @@ def members(issuer):
     return found
 
 
-def opening(issuer, **more):
-    return Opening(
-        protocol="report",
-        method="test",
-        classes=(0.0, 1.0),
-        partition=PARTITION,
-        resources=m.ResourceList(names=NAMES, at=pack("d", range(2 * len(NAMES)))),
-        issuer=tokens.public_der(issuer),
-        rules=TableRules(),
-        **({"joining": 1.0, "preparing": 0.5, "slot": 1.0} | more),
-    )
+def opening(issuer, protocol="report", **more):
+    times = {"joining": 1.0, "preparing": 0.5, "slot": 1.0} | more
+    return small_game.opening(issuer, TableRules(), protocol, 1, names=NAMES, **times)
 
 
 def join_message(signer, token, region="a", epsilon_class=1):
@@ -175,7 +166,7 @@ async def test_a_game_goes_on_by_its_own_protocol_and_a_board_that_is_started_wi
         await asyncio.wait_for(first.play(GAME, opening(issuer)), 0.5)
     other = Board(broker.connect(Access("board")), BOARD, journal, clock=clock, threads=False)
     with pytest.raises(InputError, match=r"under way by `report`, .* --protocol report"):
-        await other.play(GAME, replace(opening(issuer), protocol="bids"))
+        await other.play(GAME, opening(issuer, "bids"))
     assert (await other.play(GAME, opening(issuer))).matched == 0
     journal.close()
 

@@ -122,7 +122,7 @@ def opening_for(lie, issuer):
         times = {"joining": 4.0, "preparing": 1.0, "slot": 1.0, "slots": 5}
         return opening_of(Schedule("rounds", (0.0, 1.0), **times), place, tokens.public_der(issuer))
     rules, slots = (ReportRules(), 1) if lie.protocol == "report" else (BidRules(), 40)
-    return replace(opening(issuer, rules, lie.protocol, slots), joining=4.0, slot=3.0 if slots == 1 else 0.8)
+    return opening(issuer, rules, lie.protocol, slots, joining=4.0, slot=3.0 if slots == 1 else 0.8)
 
 
 def spied(transport, kinds):

@@ -168,4 +168,4 @@ def test_a_board_opens_games_with_slots_that_fit_as_many_devices_as_there_are_re
     cars = Points("", tuple(f"v{n}" for n in range(resources)), 40.702 + places, -73.998 + places, None, None, ())
     schedule = Schedule("bids", (0.0, 1.0), slot=asked, slots=100)
     opening = opening_of(schedule, PublicSetup(TRUST.partition, cars), b"key")
-    assert opening.slot == pytest.approx(slot)
+    assert opening.content.slot == pytest.approx(slot)

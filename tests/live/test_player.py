@@ -165,7 +165,7 @@ async def test_a_device_that_is_cut_off_for_seconds_goes_on_where_it_was(virtual
         await player(transport, memory_folder, number, issuer, ReportMachine)
         for number, transport in enumerate([CutOff(broker, Access()), await join()])
     ]
-    rules = replace(opening(issuer, ReportRules(), "report", 1), slot=30.0)
+    rules = opening(issuer, ReportRules(), "report", 1, slot=30.0)
     resources = Resources()
     await resources.serve(join)
     result, *played = await asyncio.gather(board.play(GAME, rules), *(device.play() for device, _ in devices))
@@ -233,7 +233,7 @@ def bid_times(folder, issuer, thinking, kind, slot=0.8):
         made.machine._offset = lambda: 0.5
         device = kind(made.transport, TRUST, GAME, made.identity, made.machine, made.position, clock=clock)
         # The game has started when the first bulletin comes, so that the window begins with the bulletin.
-        rules = replace(opening(issuer, Patient(), "bids", 200 if slot < 0.1 else 5), preparing=0.0, slot=slot)
+        rules = opening(issuer, Patient(), "bids", 200 if slot < 0.1 else 5, preparing=0.0, slot=slot)
         game = asyncio.create_task(board.play(GAME, rules))
         await device.play()
         await game

@@ -5,6 +5,8 @@
 
 import asyncio
 import os
+import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -16,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import trustme
+from cryptography import x509
 
 from live.conftest import MOSQUITTO, RUN_AS, free_port
 from live.processes import PALMATCH, Service
@@ -58,13 +61,14 @@ class Site:
         files = "--certificate chain.pem --key key.pem"
         board = f"board keys --resources vehicles.csv {TIMES} --json"
         if transport == "hub":
-            self.url, issuer = f"wss://localhost:{self.bus}/bus", self.bus
+            self.url, issuer, self.serving = f"wss://localhost:{self.bus}/bus", self.bus, {"board": self.bus}
             way, own, extra = f"--hub {self.url}", f"{files} --port {self.bus}", {}
         else:
             self.do("live", "board", "keys", "--write-mosquitto-conf", "broker", *f"--port {self.bus} {files}".split())
             with (folder / "broker" / "mosquitto.conf").open("a") as file:
                 file.write(f"user {RUN_AS}\n" if RUN_AS else "")
             self.url, issuer = f"mqtts://localhost:{self.bus}", self.tokens
+            self.serving = {"broker": self.bus, "issuer": self.tokens}
             way = f"--broker {self.url}"
             own = f"{way} --passwords broker/passwords --ca authority.pem"
             extra = {"issuer": f"issuer keys {own} {files} --port {self.tokens} --json"}
@@ -176,9 +180,7 @@ class Site:
             await (self.kill_device() if name == "device" else self.kill(name))
             number += 1
             await asyncio.sleep(SECONDS / 40)
-        self.renew()
-        for name in {"board", "issuer", "broker"} & self.parties.keys():
-            self.process(name).send_signal(1)
+        await self.rotate()
         busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
         await asyncio.sleep((LOOK - KILLS_END) * SECONDS)
         for one in busy:
@@ -188,6 +190,31 @@ class Site:
         await asyncio.sleep((1 - LOOK) * SECONDS)
         looking.cancel()
         self.ended.set()
+
+    async def rotate(self):
+        """Renew the certificate; each server gives it to new connections, without a restart."""
+        for name in self.serving:
+            # Before it listens, no one is there who reads a certificate again.
+            await self.certificate(name)
+        self.renew()
+        new = x509.load_pem_x509_certificates((self.folder / "chain.pem").read_bytes())[0]
+        for name in self.serving:
+            self.process(name).send_signal(signal.SIGHUP)
+            async with asyncio.timeout(LONGEST):
+                while await self.certificate(name) != new:
+                    await asyncio.sleep(0.5)
+
+    async def certificate(self, name):
+        """Return what a server shows to a new connection, once it listens."""
+        async with asyncio.timeout(LONGEST):
+            while True:
+                assert self.process(name).poll() is None, name
+                with suppress(OSError):
+                    where = ("localhost", int(self.serving[name]))
+                    return x509.load_pem_x509_certificate(
+                        (await asyncio.to_thread(ssl.get_server_certificate, where)).encode()
+                    )
+                await asyncio.sleep(0.5)
 
     async def run(self):
         async with asyncio.TaskGroup() as group:

@@ -362,8 +362,8 @@ async def serve_board(
             holds=holds,
             opened=lambda name, opening: voice.tell(
                 "opened",
-                f"{name}: open for {opening.joining:g} s.",
-                {"game": name, "protocol": opening.protocol, "resources": len(opening.resources.names)},
+                f"{name}: open for {opening.content.joins_close / 1000:g} s.",
+                {"game": name, "protocol": opening.content.protocol, "resources": len(opening.resources.names)},
             ),
             finished=lambda name, result: voice.tell(
                 "result",

@@ -16,7 +16,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
@@ -176,28 +176,19 @@ class Board:
         known = self._statements.get((str(Topic(name, "open")), 0))
         if known is not None:
             assert isinstance(known.message, m.Open)
-            if known.message.protocol != opening.protocol:
+            if known.message.protocol != opening.content.protocol:
                 raise InputError(
                     f"{name} is under way by `{known.message.protocol}`, and this board is started with "
-                    f"`{opening.protocol}`: start it with --protocol {known.message.protocol} until that game is over."
+                    f"`{opening.content.protocol}`: start it with --protocol {known.message.protocol} until that game is "
+                    "over."
                 )
             return Game(name, known.message, known.hash, tree, opening.rules, self._clock())
         self._publish_signed(Topic(name, "resources"), opening.resources)
-        joins_close = (began := self._clock()) + opening.joining
-        content = m.Open(
-            protocol=opening.protocol,
-            method=opening.method,
-            classes=opening.classes,
-            partition=opening.partition,
-            joins_close=int(joins_close * 1000),
-            start=int((joins_close + opening.preparing) * 1000),
-            slot=float(opening.slot),
-            slots=opening.slots,
-            step=opening.step,
-            patience=opening.patience,
-            growth=opening.growth,
-            slack=opening.slack,
-            issuer=opening.issuer,
+        began = self._clock()
+        content = replace(
+            opening.content,
+            joins_close=int(began * 1000) + opening.content.joins_close,
+            start=int(began * 1000) + opening.content.start,
             resources=tree.root,
             commitment=hashlib.sha256(randomness).digest(),
         )

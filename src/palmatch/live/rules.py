@@ -141,25 +141,11 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What a board opens a game with; times are in seconds."""
+    """What a board opens a game with: its statement as of time 0, without list root and commitment, and the rest."""
 
-    protocol: ProtocolName
-    method: str
-    classes: tuple[float, ...]
-    partition: m.Partition
+    content: m.Open
     resources: m.ResourceList
-    issuer: bytes
     rules: Rules
-    joining: float = 5.0
-    preparing: float = 5.0
-    slot: float = 1.0
-    slots: int = 1
-    # Of the auction's first call.
-    step: float = 0.03
-    patience: int = 100
-    growth: float = 0.0
-    # What a published matching may fall short of its prices.
-    slack: float = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -605,20 +591,22 @@ def opening_of(
 ) -> Opening:
     """Return what a board opens a game of a schedule with."""
     call, protocol = bidding_of(place).call, schedule.protocol
-    return Opening(
+    content = m.Open(
         protocol=protocol,
         method=method_of(protocol).name,
         classes=schedule.classes,
         partition=place.partition,
-        resources=place.listed(),
-        issuer=issuer,
-        rules=rules_of(protocol, place, Settings(), simulation, earlier),
-        joining=schedule.joining,
-        preparing=schedule.preparing,
+        joins_close=int(schedule.joining * 1000),
+        start=int((schedule.joining + schedule.preparing) * 1000),
         slot=schedule.slot or max(_SLOT, slot_for(len(place.resources.ids))),
         slots=1 if protocol == "report" else schedule.slots,
         step=call.step,
         patience=call.patience,
         growth=call.growth,
+        # What a published matching may fall short of its prices.
         slack=1e-9 + (AUCTION_STEP if len(place.resources.ids) > MOST_RESOURCES else 0.0),
+        issuer=issuer,
+        resources=b"",
+        commitment=b"",
     )
+    return Opening(content, place.listed(), rules_of(protocol, place, Settings(), simulation, earlier))
