@@ -178,9 +178,9 @@ class Board:
             assert isinstance(known.message, m.Open)
             if known.message.protocol != opening.content.protocol:
                 raise InputError(
-                    f"{name} is under way by `{known.message.protocol}`, and this board is started with "
-                    f"`{opening.content.protocol}`: start it with --protocol {known.message.protocol} until that game is "
-                    "over."
+                    f"{name} is under way by `{known.message.protocol}`, and this board is started with `"
+                    f"{opening.content.protocol}`: start it with --protocol {known.message.protocol} until that game "
+                    "is over."
                 )
             return Game(name, known.message, known.hash, tree, opening.rules, self._clock())
         self._publish_signed(Topic(name, "resources"), opening.resources)

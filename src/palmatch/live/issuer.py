@@ -24,7 +24,7 @@ from palmatch.device import messages as m
 from palmatch.errors import InputError, ProtocolError, TransportError
 from palmatch.live import tokens
 from palmatch.live.codec import body_of, decode, read_body, signed_bytes
-from palmatch.live.journal import DISK_SECONDS, KEPT_GAMES, CannotWrite, keep_private
+from palmatch.live.journal import DISK_SECONDS, KEPT_GAMES, CannotWrite, open_books
 from palmatch.live.keys import Signer, signed_by
 from palmatch.live.ops import Metrics, Tasks
 from palmatch.live.topics import Topic, game_name, number_of
@@ -47,13 +47,8 @@ class Issuer:
         self, path: Path, signer: Signer, *, clock: Callable[[], float] = time.time, metrics: Metrics | None = None
     ) -> None:
         self.signer, self._path, self._clock, self._metrics = signer, path, clock, metrics or Metrics()
-        try:
-            # It holds the keys of games, with which tokens can be made, and which members asked for one.
-            keep_private(path)
-            self._books = sqlite3.connect(path, isolation_level=None)
-            self._books.executescript(_TABLES)
-        except (sqlite3.Error, OSError) as error:
-            raise InputError(f"{path}: cannot be used as the issuer's journal: {error}.") from None
+        # It holds the keys of games, with which tokens can be made, and which members asked for one.
+        self._books = open_books(path, _TABLES, "the issuer's", None)
         self._keys: dict[str, rsa.RSAPrivateKey] = {}
         # A list of members that may change, and what it was like when it was read.
         self._list: Path | None = None

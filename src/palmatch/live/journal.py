@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-import secrets
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from palmatch.errors import InputError, PalmatchError
 from palmatch.live.codec import Envelope, decode
@@ -40,12 +40,20 @@ class Held:
     since: float
 
 
-def keep_private(path: Path) -> None:
-    """Let its owner alone read a database, whether it is there or not; SQLite's files beside it get the same rights."""
-    if str(path) != ":memory:":
-        os.close(os.open(path, os.O_RDONLY | os.O_CREAT, 0o600))
-        if path.stat().st_mode & 0o077:
-            path.chmod(0o600)
+def open_books(
+    path: Path, tables: str, what: str, isolation_level: Literal["DEFERRED"] | None = "DEFERRED"
+) -> sqlite3.Connection:
+    """Open a database, made if need be, that its owner alone can read; SQLite's files beside it get the same rights."""
+    try:
+        if str(path) != ":memory:":
+            os.close(os.open(path, os.O_RDONLY | os.O_CREAT, 0o600))
+            if path.stat().st_mode & 0o077:
+                path.chmod(0o600)
+        books = sqlite3.connect(path, timeout=1.0, isolation_level=isolation_level)
+        books.executescript(tables)
+    except (sqlite3.Error, OSError) as error:
+        raise InputError(f"{path}: cannot be used as {what} journal: {error}.") from None
+    return books
 
 
 class Journal:
@@ -57,19 +65,7 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self._path, self._failed = path, ""
-        try:
-            keep_private(path)
-            self._books = sqlite3.connect(path, timeout=1.0)
-            self._books.executescript(_TABLES)
-            # A second board on the same journal would say other things under the same key.
-            self._books.execute("PRAGMA locking_mode = EXCLUSIVE")
-            self._books.execute("BEGIN IMMEDIATE")
-            self._books.execute(
-                "INSERT INTO journal (id) SELECT ? WHERE NOT EXISTS (SELECT 1 FROM journal)", (secrets.token_hex(4),)
-            )
-            self._books.commit()
-        except (sqlite3.Error, OSError) as error:
-            raise InputError(f"{path}: cannot be used as a board's journal: {error}.") from None
+        self._books = open_books(path, _TABLES, "a board's")
 
     def series(self, board: bytes) -> str:
         """Return what the names of all games begin with: no other journal, and no other board, gives them again.

@@ -17,3 +17,8 @@ CREATE TABLE IF NOT EXISTS held (
     game TEXT NOT NULL, name TEXT NOT NULL, tag BLOB NOT NULL, key BLOB NOT NULL, since REAL NOT NULL,
     PRIMARY KEY (game, name)
 ) STRICT;
+-- A second board on the same journal would say other things under the same key.
+PRAGMA locking_mode = EXCLUSIVE;
+BEGIN IMMEDIATE;
+INSERT INTO journal (id) SELECT lower(hex(randomblob(4))) WHERE NOT EXISTS (SELECT 1 FROM journal);
+COMMIT;

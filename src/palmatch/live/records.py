@@ -6,6 +6,8 @@ decide (`palmatch.device`). Hashes and tags are hexadecimal text in records.
 
 from __future__ import annotations
 
+from typing import Any
+
 from palmatch.device import messages as m
 from palmatch.device import records as r
 from palmatch.device.messages import Code, split, unpack
@@ -13,6 +15,11 @@ from palmatch.device.records import Earlier, Listed, ReportTable, RoundsTable, o
 from palmatch.errors import ProtocolError
 from palmatch.live.codec import Envelope, expect
 from palmatch.live.topics import Topic
+
+_SAME_IN_OPEN = ("protocol", "partition", "classes", "slot", "slots", "step", "patience", "slack", "growth")
+
+_SAME_IN_ROUNDS = ("truth_selection", "truth_backoff", "gamma", "spent_backoff")
+_COUNTS_IN_ROUNDS = ("selection", "backoff", "selection_units", "backoff_units")
 
 # The price of a resource that is sold for good.
 SOLD = -1.0
@@ -24,17 +31,9 @@ def open_record(envelope: Envelope) -> r.Open:
     return r.Open(
         version=m.VERSION,
         game=envelope.topic.game,
-        protocol=message.protocol,
-        partition=message.partition,
-        classes=message.classes,
         resources=message.resources.hex(),
         start=message.start / 1000,
-        slot=message.slot,
-        slots=message.slots,
-        step=message.step,
-        patience=message.patience,
-        slack=message.slack,
-        growth=message.growth,
+        **{name: getattr(message, name) for name in _SAME_IN_OPEN},
     )
 
 
@@ -179,11 +178,7 @@ def _report_table(game: str, table: m.Table, channel: m.Channel) -> ReportTable:
     width = len(table.resources)
     values = _rows("d", channel.values, width)
     return ReportTable(
-        game=game,
-        region=table.region,
-        epsilon=table.epsilon,
-        resources=table.resources,
-        listed=listed_record(table.listed),
+        **_common(game, table),
         cell_of=_wholes("I", channel.cell_of),
         chances=tuple(tuple(map(int, row)) for row in _rows("Q", channel.chances, len(values))),
         values=values,
@@ -193,24 +188,21 @@ def _report_table(game: str, table: m.Table, channel: m.Channel) -> ReportTable:
 
 
 def _rounds_table(game: str, table: m.Table, rounds: m.RoundsTable) -> RoundsTable:
+    same: dict[str, Any] = {name: getattr(rounds, name) for name in _SAME_IN_ROUNDS}
+    same |= {name: _wholes("Q", getattr(rounds, name)) for name in _COUNTS_IN_ROUNDS}
     return RoundsTable(
-        game=game,
-        region=table.region,
-        epsilon=table.epsilon,
-        resources=table.resources,
-        listed=listed_record(table.listed),
+        **_common(game, table),
+        **same,
         utilities=_rows("d", rounds.utilities, len(table.resources)),
         offsets=_wholes("I", rounds.offsets),
         entries=_wholes("I", rounds.entries),
-        selection=_wholes("Q", rounds.selection),
-        backoff=_wholes("Q", rounds.backoff),
-        truth_selection=rounds.truth_selection,
-        truth_backoff=rounds.truth_backoff,
-        gamma=rounds.gamma,
-        spent_backoff=rounds.spent_backoff,
-        selection_units=_wholes("Q", rounds.selection_units),
-        backoff_units=_wholes("Q", rounds.backoff_units),
     )
+
+
+def _common(game: str, table: m.Table) -> dict[str, Any]:
+    """Return what both kinds of tables have."""
+    same = {name: getattr(table, name) for name in ("region", "epsilon", "resources")}
+    return {"game": game, "listed": listed_record(table.listed), **same}
 
 
 def listed_record(proof: m.Listed | None) -> Listed | None:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Protocol, TypeVar
+from typing import Annotated, TypeAlias, TypeVar
 
 import msgspec
 
@@ -131,18 +131,6 @@ def _signer_of(envelope: Envelope, keys: Sequence[bytes]) -> bytes:
     return next((key for key in keys if is_by(envelope, key)), keys[0])
 
 
-class Trusted(Protocol):
-    """What the operator says, now and whenever it has changed."""
-
-    def latest(self) -> Trust:
-        """Return the newest that is known."""
-        ...
-
-    async def fetch(self) -> None:
-        """Look for a newer one where the operator publishes it."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class _File(m.Message):
     trust: Trust
@@ -226,6 +214,10 @@ class TrustFile:
         if trust.version < self.trust.version or (trust.version == self.trust.version and trust != self.trust):
             raise InputError(f"{where}: found version {trust.version} after {self.trust.version}.")
         return trust
+
+
+# What the operator says: as it was once, or now and whenever it has changed.
+Trusted: TypeAlias = Trust | TrustFile
 
 
 def stamp_of(path: Path) -> tuple[int, int, int] | None:

@@ -177,8 +177,10 @@ class Transport(ABC):
 class Reconnecting(Transport):
     """A transport whose connection is made again, after a random delay, for as long as it is not closed."""
 
-    def __init__(self) -> None:
+    def __init__(self, where: str) -> None:
         super().__init__()
+        self.where = where
+        self._answers: dict[str | int, asyncio.Future[None]] = {}
         self._up = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
 
@@ -193,7 +195,7 @@ class Reconnecting(Transport):
                 raise
             # A certificate that cannot be checked now cannot be checked later, either.
             kind = TransportError if isinstance(error, ssl.SSLError) else Unreachable
-            raise kind(f"Cannot connect to {self._where()}: {_reason(error)}.") from None
+            raise kind(f"Cannot connect to {self.where}: {_reason(error)}.") from None
         self._keeper = asyncio.create_task(self._keep(lost))
 
     @property
@@ -245,7 +247,7 @@ class Reconnecting(Transport):
                 async with asyncio.timeout(ANSWER_SECONDS):
                     await self._up.wait()
             except TimeoutError:
-                raise TransportError(f"There is no connection to {self._where()}.") from None
+                raise TransportError(f"There is no connection to {self.where}.") from None
 
     async def _subscribe(self, pattern: str) -> None:
         for last in (False, False, True):
@@ -259,8 +261,20 @@ class Reconnecting(Transport):
             else:
                 return
 
-    @abstractmethod
-    def _where(self) -> str: ...
+    async def _answer(self, key: str | int, answer: asyncio.Future[None]) -> None:
+        """Wait for the answer to a question; it is looked up by its key."""
+        await asyncio.wait([answer], timeout=ANSWER_SECONDS)
+        if not answer.done() or answer.cancelled():
+            self._answers.pop(key, None)
+            raise TransportError(f"There is no answer from {self.where}.")
+        answer.result()
+
+    def _drop_answers(self) -> None:
+        """Take note of the end of a connection: what was asked on it will not be answered."""
+        self._up.clear()
+        for answer in self._answers.values():
+            answer.cancel()
+        self._answers.clear()
 
     @abstractmethod
     async def _connect(self) -> asyncio.Future[None]:

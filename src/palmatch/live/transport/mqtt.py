@@ -68,14 +68,10 @@ class MqttTransport(Reconnecting):
         user: str | None = None,
         password: str | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(f"the broker at {host}:{port}")
         self._host, self._port, self._tls = host, port, tls
         self._user, self._password = user, password
         self._client: Client | None = None
-        self._answers: dict[int, asyncio.Future[None]] = {}
-
-    def _where(self) -> str:
-        return f"{self._host}:{self._port}"
 
     async def _connect(self) -> asyncio.Future[None]:
         client = Client(secrets.token_hex(11), clean_session=True, logger=_SILENT)
@@ -95,7 +91,9 @@ class MqttTransport(Reconnecting):
             # Also where it was cancelled: otherwise its socket would stay open.
             await _ended_client(client)
             if isinstance(error, MQTTConnectError):
-                raise TransportError(f"The broker at {self._where()} refuses the connection: {error}.") from None
+                raise TransportError(
+                    f"The broker at {self._host}:{self._port} refuses the connection: {error}."
+                ) from None
             if isinstance(error, TimeoutError):
                 raise ConnectionError("no answer") from None
             raise
@@ -107,10 +105,7 @@ class MqttTransport(Reconnecting):
         if not lost.done():
             lost.set_result(None)
         if client is self._client:
-            self._up.clear()
-            for answer in self._answers.values():
-                answer.cancel()
-            self._answers.clear()
+            self._drop_answers()
 
     async def _disconnect(self) -> None:
         if self._client is not None:
@@ -132,13 +127,9 @@ class MqttTransport(Reconnecting):
 
     async def _subscribe_now(self, pattern: str) -> None:
         assert self._client is not None
-        answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         number = self._client.subscribe(Subscription(pattern, qos=0))
-        self._answers[number] = answered
-        await asyncio.wait([answered], timeout=ANSWER_SECONDS)
-        if not answered.done() or answered.cancelled():
-            self._answers.pop(number, None)
-            raise TransportError(f"The broker at {self._where()} has not answered.")
+        answer = self._answers[number] = asyncio.get_running_loop().create_future()
+        await self._answer(number, answer)
 
     async def _unsubscribe(self, pattern: str) -> None:
         if self._up.is_set() and self._client is not None:

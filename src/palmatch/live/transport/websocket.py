@@ -79,14 +79,10 @@ class HubTransport(Reconnecting):
     """A connection to the hub, made again when it is lost."""
 
     def __init__(self, url: str, credentials: Credentials | None = None, tls: ssl.SSLContext | None = None) -> None:
-        super().__init__()
+        super().__init__(f"the hub at {url}")
         self._url, self._credentials, self._tls = url, credentials, tls
         self._socket: _Connection | None = None
         self._ended: asyncio.Task[None] | None = None
-        self._answers: dict[str, asyncio.Future[None]] = {}
-
-    def _where(self) -> str:
-        return self._url
 
     async def _connect(self) -> asyncio.Future[None]:
         try:
@@ -150,10 +146,7 @@ class HubTransport(Reconnecting):
         """Wait for the end of a connection."""
         await socket.wait_closed()
         # Before any task asks again: one that finds a connection up, but at its end, would ask without a pause.
-        self._up.clear()
-        for waiting in self._answers.values():
-            waiting.cancel()
-        self._answers.clear()
+        self._drop_answers()
 
     def _answered(self, op: Op, topic: str, reason: str) -> None:
         if op is Op.REFUSED:
@@ -178,17 +171,13 @@ class HubTransport(Reconnecting):
     async def _subscribe_now(self, pattern: str) -> None:
         socket = self._socket
         assert socket is not None
-        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._answers[pattern] = answer
+        answer = self._answers[pattern] = asyncio.get_running_loop().create_future()
         try:
             await socket.say(frame(Op.SUBSCRIBE, pattern, b""))
-            await asyncio.wait([answer], timeout=ANSWER_SECONDS)
         except ConnectionClosed:
             self._lost(socket)
-        if not answer.done() or answer.cancelled():
-            self._answers.pop(pattern, None)
-            raise TransportError(f"The hub at {self._url} has not answered.")
-        answer.result()
+            answer.cancel()
+        await self._answer(pattern, answer)
 
     async def _unsubscribe(self, pattern: str) -> None:
         with suppress(TransportError):
