@@ -334,8 +334,8 @@ async def test_a_report_is_in_time_also_if_its_table_came_late(virtual, memory_f
     class Late(MemoryTransport):
         def _deliver(self, topic, packet):
             deliver = super()._deliver
-            loop, times = asyncio.get_running_loop(), opening(issuer, ReportRules(), "report", 1)
-            late = times.joining + times.preparing + 0.6 * times.slot if "/table/" in topic else 0.0
+            loop, times = asyncio.get_running_loop(), opening(issuer, ReportRules(), "report", 1).content
+            late = times.start / 1000 + 0.6 * times.slot if "/table/" in topic else 0.0
             loop.call_at(max(late, loop.time()), deliver, topic, packet)
 
     broker = MemoryBroker(0)

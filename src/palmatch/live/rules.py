@@ -598,7 +598,7 @@ def opening_of(
         partition=place.partition,
         joins_close=int(schedule.joining * 1000),
         start=int((schedule.joining + schedule.preparing) * 1000),
-        slot=schedule.slot or max(_SLOT, slot_for(len(place.resources.ids))),
+        slot=float(schedule.slot or max(_SLOT, slot_for(len(place.resources.ids)))),
         slots=1 if protocol == "report" else schedule.slots,
         step=call.step,
         patience=call.patience,
