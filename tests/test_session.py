@@ -73,6 +73,11 @@ def opened(folder, **options):
     return Session(**{"store": folder / "budgets.ledger", "clock": Clock(), **chosen, **options})
 
 
+def ended(folder, ids):
+    with opened(folder) as session:
+        return session.end(ids)
+
+
 def agents(places=PLACES, ids=None):
     return pl.DataFrame({"id": ids or IDS[: len(places)], "lat": places[:, 0], "lon": places[:, 1]})
 
@@ -495,6 +500,8 @@ def test_the_guarantee_names_its_period_and_what_is_public(tmp_path):
         (lambda folder: opened(folder, origin=(91.0, 0.0)), "an origin of"),
         (lambda folder: matched(folder, PLACES[:2], CHARGERS, ids=["x", "x"]), "occurs twice"),
         (lambda folder: pm.Budget(-1), "a budget of epsilon from 0"),
+        (lambda folder: opened(folder, budget=7), "a budget such as palmatch.Budget"),
+        (lambda folder: ended(folder, "a0"), "a list of ids, got one text"),
         (lambda folder: pm.Budget(1, per="a week"), 'a period such as "30min"'),
         (lambda folder: pm.Budget(1, per="0d"), "at least 1s"),
         (lambda folder: matched(folder, PLACES, CHARGERS), "a column id, or ids="),

@@ -225,6 +225,8 @@ class Session:
             raise InputError(f"Expected epsilon from 0 to 1000000, got epsilon={epsilon}.")
         if when_spent not in ("region", "refuse"):
             raise InputError(f"Expected when_spent to be 'region' or 'refuse', got when_spent={when_spent!r}.")
+        if not hasattr(budget or Budget(7), "limits"):
+            raise InputError(f"Expected a budget such as palmatch.Budget(7, per='7d'), got budget={budget!r}.")
         # Before there is a store that keeps them for good.
         mobility.check_metres(edge=edge, alpha=alpha, spacing=spacing)
         mobility.check_grid(np.array([float(edge)]), spacing)
@@ -346,6 +348,8 @@ class Session:
         int
             How many requests were open.
         """
+        if isinstance(ids, str):
+            raise InputError(f"Expected a list of ids, got one text: write end([{ids!r}]).")
         return self._thread.submit(self._end, list(dict.fromkeys(ids))).result()
 
     def remaining(self, agent: str) -> float:

@@ -30,7 +30,7 @@ def test_a_plan_for_a_loss_is_a_sentence_and_figures(tmp_path):
     assert "publish it only if those are" in " ".join(several.stdout.split())
     refused = run(*words[:-4], "--loss", 100, folder=tmp_path)
     assert refused.returncode == 2
-    assert "Expected a loss above 0 and below 1" in refused.stderr
+    assert "Expected --loss above 0 and below 100, in percent of the optimum" in refused.stderr
 
 
 def test_what_a_budget_gains_is_said_of_crowds_and_of_runs(tmp_path):

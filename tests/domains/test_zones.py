@@ -188,7 +188,7 @@ def test_hexagons_hold_their_own_points():
 @pytest.mark.parametrize(
     ("features", "words"),
     [
-        ([], "expected zones with different names"),
+        ([], "expected zones with different names, none of them “outside”; found no zone"),
         ([MIDTOWN, MIDTOWN], "expected zones with different names"),
         ([box("outside", 0, 0, 1, 1)], "none of them “outside”"),
         (
@@ -204,7 +204,7 @@ def test_what_are_no_zones_is_refused(tmp_path, features, words):
 
 
 def test_agents_outside_of_all_zones_and_broken_files_are_refused(two, tmp_path):
-    with pytest.raises(InputError, match=r"Agents '0' are in no zone: .*\(--outside\)"):
+    with pytest.raises(InputError, match=r"Agents '0' are in no zone: .*LAT,LON,LAT,LON that holds them \(--outside\)"):
         pm.mobility.problem([(40.70, -74.0)], CARS, zones=read_zones(two))
     (tmp_path / "no.geojson").write_text("{")
     with pytest.raises(InputError, match="no GeoJSON FeatureCollection"):

@@ -669,7 +669,7 @@ def _listed(resources: Path, types: Path | None, bounds: tuple[float, float] = (
     if types is None:
         raise InputError(
             "--domain table needs --types FILE: the utilities of every possible agent of each region. `palmatch "
-            "types` derives them from public records."
+            "types` derives them from public records. Where bids are private and affinities public, give --public FILE."
         )
     sheet = read_sheet(resources)
     ids = identifiers(sheet)

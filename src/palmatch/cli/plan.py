@@ -76,6 +76,8 @@ def plan(
         raise InputError("Several sizes of regions go with --loss and without --regions-out: give one size.")
     found = []
     if loss is not None:
+        if not 0 < loss < 100:
+            raise InputError(f"Expected --loss above 0 and below 100, in percent of the optimum, got --loss {loss:g}.")
         for size in sizes:
             with show.progress_bar(f"{chosen.title(size)}, ε for a loss") as progress:
                 one = plan_epsilon(inputs.problem(size, seed), loss=loss / 100, seed=seed, progress=progress)

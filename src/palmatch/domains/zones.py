@@ -157,7 +157,8 @@ def read_zones(path: FilePath, *, outside: tuple[float, float, float, float] | N
         names.append(name)
         rings.append(own)
     if not names or len(set(names)) < len(names) or "outside" in names:
-        raise InputError(f"{path}: expected zones with different names, none of them “outside”; found {listed(names)}.")
+        given = listed(names) if names else "no zone"
+        raise InputError(f"{path}: expected zones with different names, none of them “outside”; found {given}.")
     return Zones(tuple(names), tuple(rings), outside)
 
 
@@ -418,7 +419,7 @@ def in_zones(
     lost = [agent for agent, name in zip(ids, found, strict=True) if name is None]
     if lost:
         raise InputError(
-            f"Agents {listed(lost)} are in no zone: add a zone, or give a box for all that is outside (--outside)."
+            f"Agents {listed(lost)} are in no zone: add a zone, or a box LAT,LON,LAT,LON that holds them (--outside)."
         )
     names = tuple(sorted({str(name) for name in found}))
     number = np.array([names.index(str(name)) for name in found], dtype=np.float64)
