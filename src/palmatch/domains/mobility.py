@@ -296,12 +296,13 @@ class City:
         for edge in np.unique(edges).tolist():
             same = np.flatnonzero(edges == edge)
             around = Surroundings.of(places.ranked, edge * 0.75 + 4.0 * width)
-            weights = around.gaussian_sums(corners[same], _offsets(edge, self.spacing), self.axis(edge), width)
+            offsets = _offsets(edge, self.spacing)
+            weights = around.gaussian_sums(corners[same], offsets, self.axis(edge), width)
             even, total = 1.0 / weights.shape[1], weights.sum(axis=1, keepdims=True)
             nowhere = total < 1e-12
             share = np.where(nowhere, even, _EVEN * even + (1 - _EVEN) * weights / np.where(nowhere, 1.0, total))
             for place, row in zip(same.tolist(), share, strict=True):
-                result[place] = prior_from_reports(self.reports, str(squares[place]), row)
+                result[place] = prior_from_reports(self.reports, str(squares[place]), row, offsets, width)
         return result
 
     def corner(self, square: Square) -> FloatArray:

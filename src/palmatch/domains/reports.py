@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
+from scipy.spatial import cKDTree
 
 from palmatch.data.files import FilePath, complaint, filled_texts, listed, need_column, read_sheet
 from palmatch.device.distribution import GRID
@@ -24,23 +25,44 @@ Reports: TypeAlias = Mapping[str, FloatArray]
 PRIOR_REPORTS, FEWEST_REPORTS = 50.0, 20
 
 
-def learn_prior(base: FloatArray, likelihoods: FloatArray, *, steps: int = 5) -> FloatArray:
-    """Maximum a posteriori prior over types: iterative Bayes from reports, with `base` counted as `PRIOR_REPORTS`.
+def learn_prior(
+    base: FloatArray, likelihoods: FloatArray, places: FloatArray, width: float, *, steps: int = 5
+) -> FloatArray:
+    """Smoothed maximum a posteriori prior over types, with `base` counted as `PRIOR_REPORTS`.
 
-    π ← (κ π₀ + Σ_i π L_i / ⟨π, L_i⟩) / (κ + n), the expectation-maximisation step of Agrawal and Aggarwal (PODS 2001)
-    with a Dirichlet prior. Shapes: `base` (types,), `likelihoods` (reports, types).
+    π ← (κ π₀ + K Σ_i π L_i / ⟨π, L_i⟩) / (κ + n): the expectation-maximisation step of Agrawal and Aggarwal (PODS 2001)
+    with a Dirichlet prior, and K, a Gaussian kernel between types whose columns sum to 1, as in the EMS of Silverman,
+    Jones, Wilson and Nychka (JRSS B 1990). Without K a hundred reports for hundreds of types teach next to nothing.
+
+    Parameters
+    ----------
+    base:
+        The prior without reports, shape (types,).
+    likelihoods:
+        How likely each report is from each type, shape (reports, types).
+    places, width:
+        Where types are, shape (types, 2), and the kernel's standard deviation; it ends at three of them.
+    steps:
+        Of expectation and maximisation.
     """
     if len(likelihoods) < FEWEST_REPORTS:
         return base
+    tree = cKDTree(places)
+    kernel = tree.sparse_distance_matrix(tree, 3 * width, output_type="coo_matrix").tocsr()
+    kernel.data = np.exp(-((kernel.data / width) ** 2) / 2)
+    mass = kernel.sum(axis=0)
     weights = base
     for _ in range(steps):
-        told = likelihoods * weights
-        told /= told.sum(axis=1, keepdims=True)
-        weights = (PRIOR_REPORTS * base + told.sum(axis=0)) / (PRIOR_REPORTS + len(likelihoods))
+        posterior = likelihoods * weights
+        posterior /= posterior.sum(axis=1, keepdims=True)
+        smoothed = kernel @ (posterior.sum(axis=0) / np.asarray(mass).ravel())
+        weights = (PRIOR_REPORTS * base + smoothed) / (PRIOR_REPORTS + len(likelihoods))
     return weights
 
 
-def prior_from_reports(reports: Reports | None, region: str, base: FloatArray) -> FloatArray:
+def prior_from_reports(
+    reports: Reports | None, region: str, base: FloatArray, places: FloatArray, width: float
+) -> FloatArray:
     """Return a region's prior: `base` where nothing has been reported from it."""
     told = None if reports is None else reports.get(region)
     if told is None:
@@ -50,7 +72,7 @@ def prior_from_reports(reports: Reports | None, region: str, base: FloatArray) -
             f"The reports of region {region} are about {told.shape[1]} possible types, and it has {len(base)}: use "
             "the spacing that they were drawn with."
         )
-    return learn_prior(base, told)
+    return learn_prior(base, told, places, width)
 
 
 # --- files ---------------------------------------------------------------------------------------------------------

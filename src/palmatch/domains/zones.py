@@ -242,7 +242,7 @@ class ZonedCity:
             weights = np.array([np.exp(-squares / (2 * width**2)).sum() for squares in apart])
             even, total = np.full(len(types), 1.0 / len(types)), weights.sum()
             share = even if total < 1e-12 else 0.1 * even + 0.9 * weights / total
-            found.append(prior_from_reports(self.city.reports, str(region), share))
+            found.append(prior_from_reports(self.city.reports, str(region), share, types, width))
         return found
 
     def middles(self, regions: Sequence[Region]) -> FloatArray:
