@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import signal
 import subprocess
 import threading
 from contextlib import contextmanager, suppress
@@ -11,7 +13,7 @@ import pytest
 from live.buses import KEYS, TRUST
 from live.conftest import free_port
 from live.processes import line_of, party
-from palmatch.live import tokens
+from palmatch.live import ops, tokens
 from palmatch.live.issuer import Issuer
 from palmatch.live.journal import CannotWrite, Journal
 from palmatch.live.keys import Signer
@@ -217,3 +219,15 @@ def test_a_slow_answer_does_not_look_like_a_clock_that_is_off():
     assert clock_difference(10.0, 12.0, 14.0) == 0.0
     assert clock_difference(10.0, 8.5, 14.0) == 1.5
     assert clock_difference(10.0, 16.5, 14.0) == -2.5
+
+
+async def test_a_service_without_a_certificate_goes_on_when_it_is_told_to_read_it_again():
+    done = []
+
+    async def work():
+        os.kill(os.getpid(), signal.SIGHUP)
+        await asyncio.sleep(0.05)
+        done.append(True)
+
+    await ops.until_told(work())
+    assert done

@@ -202,6 +202,8 @@ async def until_told(work: Coroutine[Any, Any, None], settled: asyncio.Event | N
     """Run a service until it ends, or until SIGTERM: then it ends as soon as it is `settled`."""
     task, told = asyncio.create_task(work), asyncio.Event()
     on_signal("SIGTERM", told.set)
+    # Where there is no certificate to read again, a reload must not end the service.
+    on_signal("SIGHUP", lambda: None)
     leaving = asyncio.create_task(told.wait())
     await asyncio.wait({task, leaving}, return_when=asyncio.FIRST_COMPLETED)
     leaving.cancel()
