@@ -590,3 +590,11 @@ def test_no_more_is_played_with_than_is_charged():
     assert limits.per_period is not None
     assert limits.per_period <= 0.1 * UNIT < limits.per_period + 1
     assert limits.lifetime <= 0.3 * UNIT < limits.lifetime + 1
+
+
+def test_a_session_that_is_closed_says_so(tmp_path):
+    with opened(tmp_path) as session:
+        pass
+    for use in (lambda: session.match(agents(), CHARGERS), lambda: session.end(["a"]), session.reports):
+        with pytest.raises(pm.InputError, match="This session is closed"):
+            use()

@@ -14,10 +14,10 @@ import zlib
 from base64 import b64decode, b64encode
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from math import floor, ldexp
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
 import polars as pl
@@ -38,6 +38,8 @@ from palmatch.methods.reports import Matcher, Mechanism, ReportPlan, priors_of, 
 from palmatch.problem import FloatArray, IntArray, Problem
 from palmatch.regions.tables import RegionTables, RegionView
 from palmatch.streams import REPORT, Randomness, draws, stream
+
+_Value = TypeVar("_Value")
 
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86400}
 
@@ -264,6 +266,13 @@ class Session:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _submit(self, work: Callable[..., _Value], *arguments: object) -> Future[_Value]:
+        """Have the store's thread do something, as long as the session is open."""
+        try:
+            return self._thread.submit(work, *arguments)
+        except RuntimeError:
+            raise InputError("This session is closed: open its store in a new session.") from None
+
     def close(self) -> None:
         """Let go of the store; open requests stay open."""
         self._thread.submit(self._store.close).result()
@@ -303,7 +312,7 @@ class Session:
         InputError, LedgerError
             After a `LedgerError` no report was used that is not in the store.
         """
-        return self._thread.submit(self._match, agents, resources, ids, conflicts, conflicts_are_public).result()
+        return self._submit(self._match, agents, resources, ids, conflicts, conflicts_are_public).result()
 
     async def match_async(
         self,
@@ -332,7 +341,7 @@ class Session:
         Matching
             As of `match`.
         """
-        waiting = self._thread.submit(self._match, agents, resources, ids, conflicts, conflicts_are_public)
+        waiting = self._submit(self._match, agents, resources, ids, conflicts, conflicts_are_public)
         return await asyncio.wrap_future(waiting)
 
     def end(self, ids: Iterable[str]) -> int:
@@ -350,7 +359,7 @@ class Session:
         """
         if isinstance(ids, str):
             raise InputError(f"Expected a list of ids, got one text: write end([{ids!r}]).")
-        return self._thread.submit(self._end, list(dict.fromkeys(ids))).result()
+        return self._submit(self._end, list(dict.fromkeys(ids))).result()
 
     def remaining(self, agent: str) -> float:
         """Tell what an agent may still spend now, in ε; rounded down.
@@ -365,7 +374,7 @@ class Session:
         float
             Under both limits.
         """
-        return ldexp(self._thread.submit(self._store.remaining_of, [agent]).result()[0], -UNIT_BITS)
+        return ldexp(self._submit(self._store.remaining_of, [agent]).result()[0], -UNIT_BITS)
 
     @property
     def share(self) -> float:
@@ -402,7 +411,7 @@ class Session:
         DataFrame
             Columns region, channel and report: no ids, no times, no places.
         """
-        known = self._thread.submit(lambda: [(name, one) for name, every in self._reports.items() for one in every])
+        known = self._submit(lambda: [(name, one) for name, every in self._reports.items() for one in every])
         return pl.DataFrame(report_columns(known.result()))
 
     # --- in the session's own thread ---
