@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import re
 import signal
 import time
+import urllib.request
 from contextlib import ExitStack
 
 import numpy as np
@@ -91,6 +93,14 @@ class Town:
             time.sleep(0.01)
         raise AssertionError(f"{name} was never charged")
 
+    def wait_for_report(self, port):
+        for _ in range(6000):
+            told = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
+            if re.search(r'palmatch_accepted_total\{kind="report"\} [1-9]', told):
+                return
+            time.sleep(0.01)
+        raise AssertionError("the board heard no report")
+
     def has_paid_once(self, name):
         told = run("ledger", "show", f"{name}.ledger", "--json", "-", folder=self.folder)
         figures = json.loads(told.stdout)
@@ -121,13 +131,13 @@ def test_a_device_that_is_killed_after_its_charge_goes_on_with_its_request_and_p
 
 
 def test_a_game_that_is_over_gives_its_result_after_board_and_hub_were_started_again(tmp_path, parties):
-    town = Town(tmp_path, parties, False, "--slot", "5s")
+    metrics = free_port()
+    town = Town(tmp_path, parties, False, "--slot", "5s", "--metrics", f"127.0.0.1:{metrics}")
     other, device = town.start_device("bob"), town.start_device("alice")
     # One that says nothing more keeps the slot open; the other one is cut off when it has reported.
     town.wait_for_charge("bob")
     other.send_signal(signal.SIGSTOP)
-    town.wait_for_charge("alice")
-    time.sleep(3.7)
+    town.wait_for_report(metrics)
     kill(device)
     game = line_of(town.board, r"(\S+): [12] agents? matched").group(1)
     kill(town.board)
