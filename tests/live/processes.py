@@ -27,8 +27,13 @@ def started(*words: object, folder: Path, **variables: str) -> Iterator[subproce
         try:
             yield process
         finally:
+            # A board that is told to stop finishes its slot first, which no test waits for.
             process.terminate()
-            process.wait()
+            try:
+                process.wait(timeout=1)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
 
 def party(*words: object, folder: Path) -> AbstractContextManager[subprocess.Popen[str]]:
