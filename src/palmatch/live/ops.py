@@ -203,7 +203,8 @@ async def until_told(work: Coroutine[Any, Any, None], settled: asyncio.Event | N
     task, told = asyncio.create_task(work), asyncio.Event()
     on_signal("SIGTERM", told.set)
     # Where there is no certificate to read again, a reload must not end the service.
-    on_signal("SIGHUP", lambda: None)
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+        on_signal("SIGHUP", lambda: None)
     leaving = asyncio.create_task(told.wait())
     await asyncio.wait({task, leaving}, return_when=asyncio.FIRST_COMPLETED)
     leaving.cancel()
