@@ -266,10 +266,10 @@ class Session:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _submit(self, work: Callable[..., _Value], *arguments: object) -> Future[_Value]:
+    def _submit(self, work: Callable[[], _Value]) -> Future[_Value]:
         """Have the store's thread do something, as long as the session is open."""
         try:
-            return self._thread.submit(work, *arguments)
+            return self._thread.submit(work)
         except RuntimeError:
             raise InputError("This session is closed: open its store in a new session.") from None
 
@@ -312,7 +312,7 @@ class Session:
         InputError, LedgerError
             After a `LedgerError` no report was used that is not in the store.
         """
-        return self._submit(self._match, agents, resources, ids, conflicts, conflicts_are_public).result()
+        return self._submit(lambda: self._match(agents, resources, ids, conflicts, conflicts_are_public)).result()
 
     async def match_async(
         self,
@@ -341,7 +341,7 @@ class Session:
         Matching
             As of `match`.
         """
-        waiting = self._submit(self._match, agents, resources, ids, conflicts, conflicts_are_public)
+        waiting = self._submit(lambda: self._match(agents, resources, ids, conflicts, conflicts_are_public))
         return await asyncio.wrap_future(waiting)
 
     def end(self, ids: Iterable[str]) -> int:
@@ -359,7 +359,8 @@ class Session:
         """
         if isinstance(ids, str):
             raise InputError(f"Expected a list of ids, got one text: write end([{ids!r}]).")
-        return self._submit(self._end, list(dict.fromkeys(ids))).result()
+        names = list(dict.fromkeys(ids))
+        return self._submit(lambda: self._end(names)).result()
 
     def remaining(self, agent: str) -> float:
         """Tell what an agent may still spend now, in ε; rounded down.
@@ -374,7 +375,7 @@ class Session:
         float
             Under both limits.
         """
-        return ldexp(self._submit(self._store.remaining_of, [agent]).result()[0], -UNIT_BITS)
+        return ldexp(self._submit(lambda: self._store.remaining_of([agent])).result()[0], -UNIT_BITS)
 
     @property
     def share(self) -> float:
